@@ -1,0 +1,190 @@
+"""Every error the product raises, drawn once.
+
+RheostatError
+├── ClientError            the caller's fault: final, never retried, harms no model
+│   ├── BadRequest 400 ├── Unauthorized 401 ├── Forbidden 403 ├── NotFound 404
+│   ├── TooLarge 413   └── UnsupportedType 415
+├── ConfigError            the operator's file is wrong; carries every problem found
+├── ContractError          a model broke its input/output contract at load
+├── Overloaded 503         no room now; says when to come back
+├── DeadlineExceeded 504   the request's own time is over
+├── NoAnswer 502           every model and every rung of the ladder failed
+└── ModelError             one try at one model failed; its `kind` says how (see FAILURES)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, NamedTuple
+
+
+class Rule(NamedTuple):
+    """What one kind of failure means for the rest of the request."""
+
+    status: int  # HTTP status if nothing else can answer
+    retryable: bool  # may the same model be tried again?
+    counts: bool  # does it count against the model's health?
+    final: bool  # does it end the request (the client's own fault)?
+
+
+FAILURES: Final[dict[str, Rule]] = {
+    "timeout": Rule(504, retryable=True, counts=True, final=False),
+    "connection": Rule(502, retryable=True, counts=True, final=False),
+    "upstream_error": Rule(502, retryable=True, counts=True, final=False),
+    "bad_output": Rule(502, retryable=False, counts=True, final=False),
+    "crashed": Rule(502, retryable=True, counts=True, final=False),
+    "rate_limited": Rule(503, retryable=False, counts=False, final=False),
+    "misconfigured": Rule(502, retryable=False, counts=True, final=False),
+    "input_too_large": Rule(413, retryable=False, counts=False, final=False),
+    "input_refused": Rule(400, retryable=False, counts=False, final=True),
+    "unavailable": Rule(503, retryable=False, counts=False, final=False),
+    "overloaded": Rule(503, retryable=False, counts=False, final=False),
+    "cancelled": Rule(499, retryable=False, counts=False, final=False),
+}
+"""Failure kinds and their consequences; the one table the engine, ladder and gateway share."""
+
+
+class RheostatError(Exception):
+    """Base of everything raised on purpose."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "internal_error"
+
+
+class ClientError(RheostatError):
+    """The request itself is wrong; `param` names the field, if one is to blame."""
+
+    status = 400
+    type = "invalid_request"
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class BadRequest(ClientError):
+    """The body or a header cannot be understood."""
+
+
+class Unauthorized(ClientError):
+    """No key, or one we do not know."""
+
+    status = 401
+    type = "unauthorized"
+
+
+class Forbidden(ClientError):
+    """The key is known but may not do this."""
+
+    status = 403
+    type = "forbidden"
+
+
+class NotFound(ClientError):
+    """No such route, model, page or record."""
+
+    status = 404
+    type = "not_found"
+
+
+class TooLarge(ClientError):
+    """The body is over the configured limit."""
+
+    status = 413
+    type = "too_large"
+
+
+class UnsupportedType(ClientError):
+    """The content type is not one we read."""
+
+    status = 415
+    type = "unsupported_media_type"
+
+
+class Problem(NamedTuple):
+    """One mistake in a file: where, what, and what to write instead."""
+
+    path: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line is not None else ""
+        return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
+
+
+class ConfigError(RheostatError):
+    """A configuration that cannot be used; `problems` lists every mistake found, in file order."""
+
+    type = "config_error"
+
+    def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        count = len(self.problems)
+        head = f"{source or 'config'}: {count} problem{'s' if count != 1 else ''}"
+        super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
+
+
+class ContractError(RheostatError):
+    """A model broke the input/output contract; it takes no traffic."""
+
+    type = "contract_error"
+
+
+class MissingExtra(RheostatError):
+    """An optional dependency is needed and not installed."""
+
+    type = "missing_extra"
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'rheostat[{extra}]'")
+
+
+class Overloaded(RheostatError):
+    """No room for this request now; `retry_after_s` says when to come back."""
+
+    status = 503
+    type = "overloaded"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(RheostatError):
+    """The request's deadline passed before any answer was in hand."""
+
+    status = 504
+    type = "deadline_exceeded"
+
+
+class NoAnswer(RheostatError):
+    """Nothing on the ladder could answer; `failures` maps each model to why.
+
+    The HTTP status follows the last failure: 504 for time, 503 when nothing could be called, 502 otherwise.
+    """
+
+    type = "no_answer"
+
+    def __init__(self, message: str, http_status: int = 502, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.http_status = http_status
+        self.retry_after_s = retry_after_s
+
+
+class ModelError(RheostatError):
+    """One try at one model failed.
+
+    `kind` is a key of FAILURES. `message` may be shown to operators only; clients see the kind.
+    """
+
+    type = "model_error"
+
+    def __init__(
+        self, kind: str, message: str, *, upstream_status: int | None = None, retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.upstream_status = upstream_status
+        self.retry_after_s = retry_after_s

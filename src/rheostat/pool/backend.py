@@ -1,0 +1,94 @@
+"""The adapter that speaks to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from rheostat.errors import ModelError
+from rheostat.resilience.breaker import BreakerSettings
+from rheostat.types import Prediction
+from rheostat.types.duration import Duration
+
+Row = Any
+"""One input: text, or a mapping of features."""
+Reply = Prediction | ModelError
+"""One row's answer: a prediction, or why this row (and not its neighbours) has none."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Speaks to one model in this process: rows in, replies out, same length and order.
+
+    It may take long: the engine calls it on the event loop only when it is measured to be quick, in a thread otherwise.
+    It is called from several threads at once unless the model's `max_concurrency` is 1.
+    """
+
+    labels: tuple[str, ...] | None  # the label set, where the model declares one
+
+    def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
+        """Answer every row.
+
+        Raises:
+            ModelError: the whole call failed.
+        """
+
+    def close(self) -> None:
+        """Give back what was opened; called once."""
+
+
+@runtime_checkable
+class RemoteBackend(Protocol):
+    """Speaks to one model elsewhere, without blocking the event loop."""
+
+    labels: tuple[str, ...] | None
+
+    async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
+        """Answer every row within `timeout_s` seconds (the engine also enforces it).
+
+        Raises:
+            ModelError: the whole call failed.
+        """
+
+    async def aclose(self) -> None:
+        """Give back what was opened; called once."""
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="backend"):
+    """What every model in the config may say, whatever its backend. Each backend adds its own fields.
+
+    `cost` is in any unit that is the same for all models; it is what a call is charged in curves and budgets.
+    `timeout` bounds one attempt (0: only the request's deadline). `max_concurrency` bounds calls at a time (0: unlimited);
+    `queue` requests may wait for a place, the next is refused at once. `peers` answer in its place with equal quality,
+    `lighter` with less. `run` says where a local model computes: on the event loop (`inline`), in a thread (`thread`), or
+    as measured when it is loaded (`auto`).
+    """
+
+    version: str = "1"
+    cost: float = 1.0
+    tier: int = 0
+    tags: tuple[str, ...] = ()
+    weak_at: str = ""
+    timeout: Duration = Duration(0.0)
+    max_concurrency: int = 0
+    queue: int = 0
+    peers: tuple[str, ...] = ()
+    lighter: str | None = None
+    labels: tuple[str, ...] = ()
+    calibration: str | None = None
+    probe: Any = None
+    run: str = "auto"
+    breaker: BreakerSettings | None = None
+
+    extra: ClassVar[str] = ""  # the optional install this backend needs
+
+    def open(self, base: str) -> Backend | RemoteBackend:
+        """Load the model. `base` is the folder that relative paths in the config start from.
+
+        Raises:
+            ConfigError, ContractError, MissingExtra: it cannot be loaded; the message says what to do.
+        """
+        raise NotImplementedError(type(self).__name__)
+

@@ -1,0 +1,30 @@
+"""What is passed between the rooms: frozen structs, no behaviour to speak of."""
+
+from rheostat.types.context import Context, ModelView, PoolView
+from rheostat.types.decision import Answer, Call, Decision, Decline, Hold
+from rheostat.types.outcome import Attempt, Failure, Outcome
+from rheostat.types.prediction import Prediction, usable_confidence
+from rheostat.types.record import Feedback, InputSummary, RouteRecord, Step
+from rheostat.types.request import Request, text_of
+
+__all__ = [
+    "Answer",
+    "Attempt",
+    "Call",
+    "Context",
+    "Decision",
+    "Decline",
+    "Failure",
+    "Feedback",
+    "Hold",
+    "InputSummary",
+    "ModelView",
+    "Outcome",
+    "PoolView",
+    "Prediction",
+    "Request",
+    "RouteRecord",
+    "Step",
+    "text_of",
+    "usable_confidence",
+]

@@ -1,0 +1,41 @@
+"""What a policy sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from rheostat.types.request import Request
+
+
+class ModelView(Struct, frozen=True):
+    """One model as a decision sees it. `latency_s` is a live estimate in seconds, 0 while unknown."""
+
+    name: str
+    available: bool = True
+    cost: float = 0.0
+    tier: int = 0
+    latency_s: float = 0.0
+    in_flight: int = 0
+    tags: tuple[str, ...] = ()
+
+
+PoolView = Mapping[str, ModelView]
+"""The candidates by name: a snapshot that does not change while a request is decided."""
+
+
+class Context(Struct, frozen=True):
+    """Everything a decision may depend on, besides what has come back so far.
+
+    `signals` maps names to numbers; a signal that could not be computed is absent. `held` maps a policy's name to what it
+    last decided for this request's key. `memo` keeps what a policy derived from the other fields (it never changes a
+    decision, only saves working it out again when the policy is asked a second time).
+    """
+
+    request: Request
+    signals: Mapping[str, float] = {}
+    pool: PoolView = {}
+    held: Mapping[str, str] = {}
+    memo: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,46 @@
+"""What a policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+Hold = tuple[str, str]
+"""A state to remember for this key: (policy name, value). Hysteresis is the only user so far."""
+
+
+class Call(Struct, frozen=True):
+    """These models should be running: those not yet started are started, those in flight go on.
+
+    `propensity` is the chance, in (0, 1], that this choice was made; below 1 only where chance took part.
+    """
+
+    models: tuple[str, ...]
+    reason: str
+    propensity: float = 1.0
+
+
+class Answer(Struct, frozen=True):
+    """The request ends: outcomes are combined by `weights`; what is still in flight is cancelled.
+
+    `weights` maps models with a good outcome to non-negative weights; they are normalised to sum 1.
+    `missing` names models that should have counted and could not.
+    """
+
+    weights: Mapping[str, float]
+    reason: str
+    propensity: float = 1.0
+    hold: Hold | None = None
+    missing: tuple[str, ...] = ()
+
+
+class Decline(Struct, frozen=True):
+    """No decision: either this policy does not apply (`failed` False: the next in a chain is asked),
+    or it applied and its models could not answer (`failed` True: the fallback ladder takes over)."""
+
+    reason: str
+    failed: bool = False
+
+
+Decision = Call | Answer | Decline

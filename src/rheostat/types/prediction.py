@@ -1,0 +1,36 @@
+"""What a model says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class Prediction(Struct, frozen=True):
+    """One model's answer to one row.
+
+    `confidence` is the probability that `label` is right, in [0, 1]; None when the model has no usable one.
+    `scores` is the distribution over labels where the model has one; it sums to 1. `output` is anything else it said.
+    """
+
+    label: str
+    confidence: float | None = None
+    scores: Mapping[str, float] | None = None
+    output: Any = None
+
+    @classmethod
+    def from_scores(cls, scores: Mapping[str, float]) -> Prediction:
+        """Make a prediction from a distribution; ties go to the label that comes first."""
+        label = max(scores, key=scores.__getitem__)
+        return cls(label, scores[label], scores)
+
+
+def usable_confidence(value: Any) -> float | None:
+    """Return `value` as a confidence in [0, 1], or None when it is not one (NaN, infinite, out of range, no number)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) and 0.0 <= number <= 1.0 else None

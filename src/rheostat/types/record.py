@@ -1,0 +1,86 @@
+"""Everything about one request, versioned, enough to decide it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from rheostat.types.outcome import Outcome
+
+RECORD_VERSION = 1
+
+
+class Step(Struct, frozen=True):
+    """One thing the policy (or the ladder) decided: `at_s` seconds after arrival."""
+
+    at_s: float
+    kind: str  # call | answer | decline | fallback
+    models: tuple[str, ...]
+    reason: str
+    propensity: float = 1.0
+    weights: Mapping[str, float] = {}
+
+
+class InputSummary(Struct, frozen=True):
+    """What is kept of the input: its kind, size and hash; `text` only when the operator asked for raw input."""
+
+    kind: str
+    length: int
+    hash: str
+    text: str | None = None
+    changed: bool = False  # characters that cannot be stored were replaced
+
+
+class RouteRecord(Struct, frozen=True, kw_only=True):
+    """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
+
+    `status` is ok, degraded (a rung of the ladder answered), error, rejected (the client's fault), cancelled (client gone).
+    """
+
+    v: int = RECORD_VERSION
+    id: str
+    wall: float
+    route: str
+    status: str
+    config_version: str = ""
+    policy_version: str = ""
+    route_type: str = ""
+    reason: str = ""
+    label: str | None = None
+    confidence: float | None = None
+    scores: Mapping[str, float] | None = None
+    weights: Mapping[str, float] = {}
+    propensity: float = 1.0
+    selected_model: str = ""
+    selected_version: str = ""
+    level: int = 0
+    fallback_reason: str = ""
+    missing: tuple[str, ...] = ()
+    signals: Mapping[str, float] = {}
+    held: Mapping[str, str] = {}
+    steps: tuple[Step, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    cost: float = 0.0
+    elapsed_s: float = 0.0
+    overhead_s: float = 0.0  # elapsed minus the time spent waiting for models
+    deciding_s: float = 0.0
+    input: InputSummary | None = None
+    meta: Mapping[str, Any] = {}
+    session: str | None = None
+    tenant: str | None = None
+    forced: bool = False
+    error: str | None = None
+    error_type: str | None = None
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """A later judgement on one request: the right label, a reward in any unit, or both."""
+
+    request_id: str
+    wall: float = 0.0
+    label: str | None = None
+    reward: float | None = None
+    source: str = ""

@@ -1,0 +1,54 @@
+"""What came in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One question to the pool, parsed once at the edge.
+
+    `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
+    read. `deadline` is absolute, in monotonic seconds. `force_model` and `skip_route` are set only for callers who may.
+    """
+
+    id: str
+    data: Any
+    text: str = ""
+    meta: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
+    route: str = "default"
+    session: str | None = None
+    tenant: str | None = None
+    received: float = 0.0
+    deadline: float = float("inf")
+    force_model: str | None = None
+    skip_route: bool = False
+
+    def key(self, kind: str) -> str:
+        """Return the value that keeps a choice sticky: `request`, `session`, `tenant`, or the name of a meta field.
+
+        A key that this request does not carry falls back to the request id, so that the choice is merely not sticky.
+        """
+        if kind == "session":
+            value: Any = self.session
+        elif kind == "tenant":
+            value = self.tenant
+        elif kind == "request":
+            value = self.id
+        else:
+            value = self.meta.get(kind)
+        return self.id if value is None or value == "" else str(value)
+
+
+def text_of(data: Any) -> str:
+    """Return the text in `data`: the string itself, a mapping's `text` field, or an empty string."""
+    if isinstance(data, str):
+        return data
+    if isinstance(data, Mapping):
+        text = data.get("text")
+        return text if isinstance(text, str) else ""
+    return ""
