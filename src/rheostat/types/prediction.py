@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,5 +31,4 @@ def usable_confidence(value: Any) -> float | None:
     """Return `value` as a confidence in [0, 1], or None when it is not one (NaN, infinite, out of range, no number)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    number = float(value)
-    return number if math.isfinite(number) and 0.0 <= number <= 1.0 else None
+    return float(value) if 0.0 <= value <= 1.0 else None  # compared first: no float holds a huge integer
