@@ -1,0 +1,32 @@
+"""Policies: pure functions from a request's context and what has come back so far to what should happen now."""
+
+from rheostat.policies.base import History, Policy, Use, found, models_of, settle, signals_of, walk
+from rheostat.policies.binary import Binary
+from rheostat.policies.blend import Blend, Delegate
+from rheostat.policies.cascade import Cascade
+from rheostat.policies.compose import Chain
+from rheostat.policies.parse import KINDS, parse_policy
+from rheostat.policies.rules import Rule, Rules
+from rheostat.policies.split import Arm, Split
+
+__all__ = [
+    "KINDS",
+    "Arm",
+    "Binary",
+    "Blend",
+    "Cascade",
+    "Chain",
+    "Delegate",
+    "History",
+    "Policy",
+    "Rule",
+    "Rules",
+    "Split",
+    "Use",
+    "found",
+    "models_of",
+    "parse_policy",
+    "settle",
+    "signals_of",
+    "walk",
+]

@@ -13,11 +13,13 @@ Hold = tuple[str, str]
 class Call(Struct, frozen=True):
     """These models should be running: those not yet started are started, those in flight go on.
 
-    `propensity` is the chance, in (0, 1], that this choice was made; below 1 only where chance took part.
+    `by` names the kind of policy that decided. `propensity` is the chance, in (0, 1], that this choice was made; below 1
+    only where chance took part.
     """
 
     models: tuple[str, ...]
     reason: str
+    by: str = ""
     propensity: float = 1.0
 
 
@@ -30,6 +32,7 @@ class Answer(Struct, frozen=True):
 
     weights: Mapping[str, float]
     reason: str
+    by: str = ""
     propensity: float = 1.0
     hold: Hold | None = None
     missing: tuple[str, ...] = ()

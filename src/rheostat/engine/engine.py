@@ -1,0 +1,240 @@
+"""The live driver: it gives a journey what it asks for, concurrently, and lets nothing leak."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from rheostat.clock import Clock
+from rheostat.engine.execute import Executor
+from rheostat.engine.journey import Ending, Journey, Route
+from rheostat.engine.record import status_of, summary
+from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
+from rheostat.pool import Pool
+from rheostat.resilience.holds import Holds
+from rheostat.signals.base import Scorer
+from rheostat.types import Context, Outcome, Prediction, Request, RouteRecord
+
+NOTHING_HELD: Mapping[str, str] = {}
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis."""
+
+    name: str
+    route: Route
+    scorers: tuple[Scorer, ...] = ()
+    held: tuple[tuple[str, str], ...] = ()
+    policy_version: str = ""
+    raw_input: bool = False
+    quick: bool = False
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """One version of the configuration, wired: what a request takes hold of when it arrives and keeps to its end."""
+
+    version: str
+    lanes: Mapping[str, Lane]
+    pool: Pool
+    max_in_flight: int = 0
+
+
+class Served(Struct, frozen=True):
+    """A finished request: its record, and either a prediction or the error to raise."""
+
+    record: RouteRecord
+    prediction: Prediction | None = None
+    error: RheostatError | None = None
+
+
+class Engine:
+    """Serves requests over a plan. `observers` get every record; they must be quick and must not raise."""
+
+    def __init__(self, clock: Clock, holds: Holds, observers: Sequence[Callable[[RouteRecord], None]] = ()) -> None:
+        self.clock = clock
+        self.holds = holds
+        self.observers = tuple(observers)
+        self.executor = Executor(clock)
+        self.in_flight = 0
+
+    async def serve(self, plan: Plan, request: Request) -> Served:
+        """Take one request from arrival to answer; never raises except when cancelled."""
+        try:
+            lane = self._admit(plan, request)
+        except RheostatError as error:
+            return self._finished(plan, None, request, None, Ending(error=error), 0.0)
+        journey: Journey | None = None
+        waited = 0.0
+        running: dict[asyncio.Task[Outcome], str] = {}
+        self.in_flight += 1
+        try:
+            journey = Journey(lane.route, self._context(plan, lane, request))
+            fresh = journey.start(self.clock.monotonic() - request.received)
+            while journey.ending is None:
+                began = self.clock.monotonic()
+                if began >= request.deadline:
+                    journey.expire(began - request.received)
+                    break
+                outcomes = await self._advance(plan, lane, request, fresh, running)
+                now = self.clock.monotonic()
+                waited += now - began
+                fresh = ()
+                for outcome in outcomes:
+                    if journey.ending is None:
+                        fresh += journey.arrived(outcome, now - request.received)
+                if not outcomes and journey.ending is None:
+                    journey.expire(now - request.received)
+            ending = journey.ending or Ending(error=RheostatError("the journey has no ending"))
+            if ending.hold is not None:
+                self._hold(lane, request, ending.hold)
+            return self._finished(plan, lane, request, journey, ending, waited)
+        except asyncio.CancelledError:
+            self._finished(plan, lane, request, journey, Ending(error=ModelError("cancelled", "the client left")), waited)
+            raise
+        finally:
+            self.in_flight -= 1
+            for task in running:
+                task.cancel()
+
+    def _admit(self, plan: Plan, request: Request) -> Lane:
+        lane = plan.lanes.get(request.route)
+        if lane is None:
+            raise NotFound(f"no route named {request.route[:80]!r}; known: {', '.join(plan.lanes)}", "route")
+        if request.force_model is not None and request.force_model not in lane.route.links:
+            raise BadRequest(f"no model named {request.force_model[:80]!r} on this route", "route.force_model")
+        if plan.max_in_flight and self.in_flight >= plan.max_in_flight:
+            raise Overloaded(f"{self.in_flight} requests are in flight, the limit is {plan.max_in_flight}")
+        return lane
+
+    def _context(self, plan: Plan, lane: Lane, request: Request) -> Context:
+        signals: dict[str, float] = {}
+        memo: dict[str, object] = {}
+        for scorer in lane.scorers:
+            try:
+                signals.update(scorer.score(request))
+            except Exception as error:  # the policy that needs it will miss it, and say so
+                memo["signal_error"] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
+        held = NOTHING_HELD
+        if lane.held:
+            now = self.clock.monotonic()
+            pairs = ((name, self.holds.get(f"{lane.name}/{name}/{request.key(kind)}", now)) for name, kind in lane.held)
+            held = {name: value for name, value in pairs if value is not None}
+        return Context(request, signals, plan.pool.view(request.received), held, memo)
+
+    async def _advance(
+        self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str]
+    ) -> list[Outcome]:
+        """Start `fresh` and return what is there next; an empty list means that the deadline passed."""
+        tries = 1 if request.force_model is not None else 1 + lane.route.fallback.retry
+        pool, executor = plan.pool, self.executor
+        if not running and len(fresh) == 1:
+            model = pool[fresh[0]]
+            if model.inline:
+                return [executor.run_now(model, request, tries)]
+            return [await executor.run(model, request, tries)]
+        for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
+            if not pool[name].inline:
+                task = asyncio.ensure_future(executor.run(pool[name], request, tries))
+                running[task] = name
+        at_once = [executor.run_now(pool[name], request, tries) for name in fresh if pool[name].inline]
+        if at_once:
+            if running:
+                await asyncio.sleep(0)  # let what was started begin
+            return at_once
+        left = request.deadline - self.clock.monotonic()
+        done, _ = await asyncio.wait(
+            running, timeout=max(0.0, left) if left != float("inf") else None, return_when=asyncio.FIRST_COMPLETED
+        )
+        names = sorted(done, key=lambda task: running[task])
+        for task in names:
+            del running[task]
+        return [task.result() for task in names]
+
+    def _hold(self, lane: Lane, request: Request, hold: tuple[str, str]) -> None:
+        for name, kind in lane.held:
+            if name == hold[0]:
+                self.holds.put(f"{lane.name}/{name}/{request.key(kind)}", hold[1], self.clock.monotonic())
+
+    def _finished(
+        self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
+    ) -> Served:
+        record = self._record(plan, lane, request, journey, ending, waited)
+        for observer in self.observers:
+            observer(record)
+        return Served(record, ending.prediction, ending.error)
+
+    def _record(
+        self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
+    ) -> RouteRecord:
+        elapsed = self.clock.monotonic() - request.received
+        history = journey.history if journey is not None else ()
+        prediction, error = ending.prediction, ending.error
+        selected = _selected(ending, history)
+        cancelled = tuple(sorted(journey.in_flight)) if journey is not None else ()
+        cost = sum([outcome.cost for outcome in history])
+        if cancelled:
+            cost += sum(plan.pool[name].settings.cost for name in cancelled)
+        status = status_of(error, ending.level, ending.fallback_reason)
+        if isinstance(error, ModelError):
+            status = "cancelled" if error.kind == "cancelled" else "rejected"
+        trouble = ending.fallback_reason
+        if journey is not None and trouble.startswith("router_unavailable") and "signal_error" in journey.ctx.memo:
+            trouble = f"{trouble} ({journey.ctx.memo['signal_error']})"
+        return RouteRecord(
+            id=request.id,
+            wall=self.clock.wall(),
+            route=request.route if lane is not None else "other",
+            status=status,
+            config_version=plan.version,
+            policy_version=lane.policy_version if lane is not None else "",
+            route_type=_route_type(request, ending),
+            reason=ending.reason,
+            label=prediction.label if prediction is not None else None,
+            confidence=prediction.confidence if prediction is not None else None,
+            scores=prediction.scores if prediction is not None else None,
+            weights=ending.weights,
+            propensity=ending.propensity,
+            selected_model=selected.served_by if selected is not None else ("preset" if ending.level == 5 else ""),
+            selected_version=selected.version if selected is not None else "",
+            level=ending.level,
+            fallback_reason=trouble,
+            missing=ending.missing,
+            signals=journey.ctx.signals if journey is not None else {},
+            held=journey.ctx.held if journey is not None else {},
+            steps=tuple(journey.steps) if journey is not None else (),
+            outcomes=history,
+            cancelled=cancelled,
+            cost=cost,
+            elapsed_s=elapsed,
+            overhead_s=max(0.0, elapsed - waited),
+            input=summary(request, lane is not None and lane.raw_input),
+            meta=request.meta,
+            session=request.session,
+            tenant=request.tenant,
+            forced=request.force_model is not None or request.skip_route,
+            error=str(error) if error is not None else None,
+            error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
+        )
+
+
+def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
+    """The outcome of the model that counts most; the later one when two count the same."""
+    best: Outcome | None = None
+    heaviest = 0.0
+    for outcome in history:
+        weight = ending.weights.get(outcome.model, 0.0)
+        if weight > 0.0 and weight >= heaviest:
+            best, heaviest = outcome, weight
+    return best
+
+
+def _route_type(request: Request, ending: Ending) -> str:
+    if request.force_model is not None:
+        return "forced"
+    if request.skip_route:
+        return "skipped"
+    if isinstance(ending.error, ClientError):
+        return "rejected"
+    return ending.by

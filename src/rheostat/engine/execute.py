@@ -1,0 +1,186 @@
+"""Attempts: one model is asked until it answers, its tries are used up, or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from msgspec import structs
+
+from rheostat.chance import chance
+from rheostat.errors import FAILURES, ModelError
+from rheostat.pool import Model
+from rheostat.types import Attempt, Failure, Outcome, Prediction, Request
+
+if TYPE_CHECKING:
+    from rheostat.clock import Clock
+    from rheostat.pool import Backend, RemoteBackend, Reply
+
+PAUSE_S = 0.05
+"""First pause before another try at a remote model; doubles, with jitter, never past the deadline."""
+
+
+class Executor:
+    """Runs attempts and keeps every counter true, whatever the ending."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def run_now(self, model: Model, request: Request, tries: int) -> Outcome:
+        """Ask an inline model on the spot."""
+        attempts: list[Attempt] = []
+        now = self.clock.monotonic()
+        while True:
+            if not model.begin(now):
+                return _outcome(model, None, _unavailable(model, now), attempts)
+            began = now
+            prediction, failure = _judged(model, _ask(model, request))
+            now = self.clock.monotonic()
+            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
+            attempts.append(Attempt(model.name, began - request.received, now - began, failure))
+            if not _again(failure, len(attempts), tries, now, request.deadline):
+                return _outcome(model, prediction, failure, attempts)
+
+    async def run(self, model: Model, request: Request, tries: int) -> Outcome:
+        """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline."""
+        attempts: list[Attempt] = []
+        while True:
+            full = await self._place(model, request)
+            if full is not None:
+                return _outcome(model, None, full, attempts)
+            began = self.clock.monotonic()
+            if not model.begin(began):
+                self._leave(model)
+                return _outcome(model, None, _unavailable(model, began), attempts)
+            try:
+                prediction, failure = _judged(model, await self._attempt(model, request, began))
+            except asyncio.CancelledError:
+                now = self.clock.monotonic()
+                model.ended(Failure("cancelled"), False, now - began, now)
+                raise
+            now = self.clock.monotonic()
+            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
+            attempts.append(Attempt(model.name, began - request.received, now - began, failure))
+            if not _again(failure, len(attempts), tries, now, request.deadline):
+                return _outcome(model, prediction, failure, attempts)
+            pause = PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
+            await asyncio.sleep(max(0.0, min(pause, request.deadline - now)))
+
+    async def _attempt(self, model: Model, request: Request, began: float) -> Reply:
+        """One try; its place is given back when the work really ends, which for a thread may be after the timeout."""
+        left = max(0.0, request.deadline - began)
+        timeout = min(model.settings.timeout or left, left)
+        try:
+            if model.remote:
+                try:
+                    async with asyncio.timeout(timeout if timeout != float("inf") else None):
+                        remote = cast("RemoteBackend", model.backend)
+                        return _first(await remote.apredict((request.data,), timeout))
+                finally:
+                    self._leave(model)
+            work = asyncio.get_running_loop().run_in_executor(model.threads, _ask, model, request)
+            work.add_done_callback(lambda done: self._thread_ended(model, done))
+            done, _ = await asyncio.wait((work,), timeout=timeout if timeout != float("inf") else None)
+            return work.result() if done else ModelError("timeout", f"no answer within {timeout:.3f} s")
+        except TimeoutError:
+            return ModelError("timeout", f"no answer within {timeout:.3f} s")
+        except ModelError as error:
+            return error
+        except Exception as error:  # whatever a backend raises is this attempt's failure only
+            return ModelError("crashed", f"{type(error).__name__}: {error}")
+
+    async def _place(self, model: Model, request: Request) -> Failure | None:
+        """Take one of the model's places, waiting in its queue if there is room; return why not, or None."""
+        limit = model.settings.max_concurrency
+        if not limit or (model.in_flight < limit and not model.waiting):
+            model.in_flight += 1
+            return None
+        if len(model.waiting) >= model.settings.queue:
+            return Failure("overloaded", f"{limit} calls are running and the queue is full", None, model.latency_s or 1.0)
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        model.waiting.append(ticket)
+        try:
+            left = request.deadline - self.clock.monotonic()
+            async with asyncio.timeout(left if left != float("inf") else None):
+                await ticket
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if ticket.done() and not ticket.cancelled():
+                self._leave(model)  # the place came just as we left
+            elif ticket in model.waiting:
+                model.waiting.remove(ticket)
+            if isinstance(error, TimeoutError):
+                return Failure("timeout", "the deadline passed while waiting for a place")
+            raise
+        return None
+
+    def _leave(self, model: Model) -> None:
+        """Give a place back: to the next in the queue, else to nobody."""
+        while model.waiting:
+            ticket = model.waiting.popleft()
+            if not ticket.done():
+                ticket.set_result(None)
+                return
+        model.in_flight -= 1
+
+    def _thread_ended(self, model: Model, work: asyncio.Future[Reply]) -> None:
+        if not work.cancelled():
+            work.exception()  # heard, also when nobody waits any more
+        self._leave(model)
+
+
+def _ask(model: Model, request: Request) -> Reply:
+    try:
+        return _first(cast("Backend", model.backend).predict((request.data,)))
+    except ModelError as error:
+        return error
+    except Exception as error:  # a model's fault is its own failure, never the request's
+        return ModelError("crashed", f"{type(error).__name__}: {error}")
+
+
+def _first(replies: Sequence[Reply]) -> Reply:
+    if len(replies) != 1:
+        return ModelError("bad_output", f"expected 1 reply, got {len(replies)}")
+    return replies[0]
+
+
+def _judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
+    """Hold a reply to the contract that was checked at load."""
+    if isinstance(reply, ModelError):
+        return None, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s)
+    if not isinstance(reply, Prediction) or not reply.label:
+        return None, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}")
+    if model.labels is not None and reply.label not in model.labels:
+        return None, Failure("bad_output", f"the label {reply.label[:80]!r} is not one of the model's {len(model.labels)}")
+    confidence = reply.confidence
+    if confidence is None:
+        model.invalid_confidence += 1
+    elif not 0.0 <= confidence <= 1.0:  # NaN fails this too
+        model.invalid_confidence += 1
+        reply = structs.replace(reply, confidence=None)
+    return reply, None
+
+
+def _unavailable(model: Model, now: float) -> Failure:
+    return Failure("unavailable", "its breaker is open", None, model.retry_after(now))
+
+
+def _again(failure: Failure | None, done: int, tries: int, now: float, deadline: float) -> bool:
+    return failure is not None and done < tries and FAILURES[failure.kind].retryable and now < deadline
+
+
+def _outcome(
+    model: Model, prediction: Prediction | None, failure: Failure | None, attempts: Sequence[Attempt]
+) -> Outcome:
+    elapsed = sum(attempt.elapsed_s for attempt in attempts)
+    return Outcome(
+        model.name,
+        prediction,
+        failure,
+        tuple(attempts),
+        model.name,
+        model.settings.version,
+        1 if prediction is not None and len(attempts) > 1 else 0,
+        elapsed,
+        model.settings.cost * len(attempts),
+    )

@@ -1,0 +1,279 @@
+"""One request's way through its policy and the ladder, without I/O.
+
+The live engine and the replay loop both drive this object, so there is one implementation of what a decision means.
+The driver starts the models it is told to start, reports each outcome once, and stops what is still running when
+`ending` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, structs
+
+from rheostat.combine import combine
+from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError
+from rheostat.policies import Policy, Use
+from rheostat.resilience.ladder import FallbackSettings, Link, next_rung, peer_of
+from rheostat.types import Answer, Call, Context, Decline, Failure, Hold, Outcome, Prediction, Step
+
+NO_WEIGHTS: Mapping[str, float] = {}
+NO_FALLBACK = FallbackSettings(retry=0, peer=False, lighter=False)
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """What a journey needs to know of its route. `links` holds the models this route may use."""
+
+    policy: Policy
+    fallback: FallbackSettings
+    links: Mapping[str, Link]
+    default: str
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered."""
+
+    prediction: Prediction | None = None
+    error: RheostatError | None = None
+    weights: Mapping[str, float] = {}
+    by: str = ""
+    reason: str = ""
+    level: int = 0
+    fallback_reason: str = ""
+    propensity: float = 1.0
+    hold: Hold | None = None
+    missing: tuple[str, ...] = ()
+
+
+class Journey:
+    """Drive it with `start`, then `arrived` for every outcome, until `ending` is not None.
+
+    Both return the models to start now; an empty tuple means: wait for the next outcome. `at_s` is seconds since the
+    request's arrival, for the record only.
+    """
+
+    __slots__ = (
+        "at_s", "by", "ctx", "ending", "fallback", "falling", "history", "in_flight", "links", "policy", "route",
+        "standing", "started", "steps", "trouble",
+    )  # fmt: skip
+
+    def __init__(self, route: Route, ctx: Context) -> None:
+        self.route = route
+        self.ctx = ctx
+        self.policy = route.policy
+        self.fallback = route.fallback
+        self.links = route.links
+        request = ctx.request
+        if request.force_model is not None:
+            self.policy, self.fallback = Use(request.force_model), NO_FALLBACK
+        elif request.skip_route:
+            self.policy, self.fallback = Use(route.default), NO_FALLBACK
+        self.history: tuple[Outcome, ...] = ()
+        self.in_flight: set[str] = set()
+        self.started: set[str] = set()
+        self.standing: dict[str, str] = {}  # peer -> the model it stands in for
+        self.steps: list[Step] = []
+        self.at_s = 0.0
+        self.by = ""
+        self.falling: str | None = None  # why the ladder took over
+        self.trouble: str | None = None  # the router's own failure
+        self.ending: Ending | None = None
+
+    def start(self, at_s: float) -> tuple[str, ...]:
+        """Ask the policy for the first time."""
+        self.at_s = at_s
+        return self._ask()
+
+    def arrived(self, outcome: Outcome, at_s: float) -> tuple[str, ...]:
+        """Take in what a started model came back with."""
+        self.at_s = at_s
+        model = outcome.model
+        self.in_flight.discard(model)
+        asked = self.standing.pop(model, None)
+        if asked is not None:
+            outcome = self._stand_in(asked, outcome)
+        failure = outcome.failure
+        if failure is not None and self.fallback.peer and not failure.final and failure.kind != "cancelled":
+            peer = peer_of(model, self.links, self.started)
+            if peer is not None:
+                self.standing[peer] = asked or model
+                self.history += (outcome,) if asked is None else ()
+                self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
+                return self._launch((peer,))
+        self._remember(outcome)
+        if failure is not None and failure.final and not any(o.ok for o in self.history):
+            error = ModelError(failure.kind, failure.message, upstream_status=failure.upstream_status)
+            self._end(Ending(error=error, by=self.by, reason=f"{model}: {failure.kind}"))
+            return ()
+        return self._ask()
+
+    def expire(self, at_s: float) -> None:
+        """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started."""
+        self.at_s = at_s
+        for model in sorted(self.in_flight):
+            late = Failure("timeout", "the request's deadline passed")
+            self.history += (Outcome(self.standing.get(model, model), failure=late, served_by=model),)
+        self.falling = "deadline passed"
+        self._climb(may_call=False)
+
+    def _stand_in(self, asked: str, outcome: Outcome) -> Outcome:
+        """Relabel a peer's outcome as that of the model it stood in for, with all attempts so far."""
+        earlier = [o for o in self.history if o.model == asked]
+        attempts = tuple(a for o in earlier for a in o.attempts) + outcome.attempts
+        cost = sum(o.cost for o in earlier) + outcome.cost
+        elapsed = sum(o.elapsed_s for o in earlier) + outcome.elapsed_s
+        return structs.replace(
+            outcome, model=asked, attempts=attempts, cost=cost, elapsed_s=elapsed, level=2, served_by=outcome.served_by
+        )
+
+    def _remember(self, outcome: Outcome) -> None:
+        self.history = (*(o for o in self.history if o.model != outcome.model), outcome)
+
+    def _heard(self) -> tuple[Outcome, ...]:
+        """What the policy may know: not the failures for which a peer is still being asked."""
+        if not self.standing:
+            return self.history
+        waiting = set(self.standing.values())
+        return tuple(o for o in self.history if o.model not in waiting)
+
+    def _ask(self) -> tuple[str, ...]:
+        if self.falling is not None:
+            return self._climb()
+        try:
+            decision = self.policy.decide(self.ctx, self._heard())
+            if isinstance(decision, Call):
+                return self._called(decision)
+            if isinstance(decision, Answer):
+                prediction = combine(decision.weights, self.history)
+                if prediction is None:
+                    decision = Decline("none of the weighted models answered", failed=True)
+                else:
+                    self._answered(decision, prediction)
+                    return ()
+        except Exception as error:  # the router's own failure must not be the request's
+            return self._router_failed(f"{type(error).__name__}: {error}")
+        if not isinstance(decision, Decline):
+            return self._router_failed(f"{type(decision).__name__} is not a decision")
+        if not decision.failed:
+            return self._default(decision.reason)
+        self.falling = decision.reason
+        self._note("decline", (), decision.reason)
+        return self._climb()
+
+    def _called(self, call: Call) -> tuple[str, ...]:
+        fresh = tuple(model for model in call.models if model not in self.started)
+        unknown = [model for model in fresh if model not in self.links]
+        if unknown:
+            return self._router_failed(f"the policy names the unknown model {unknown[0]}")
+        self.by = self.by or call.by
+        if fresh:
+            self._note("call", call.models, call.reason, call.propensity)
+            return self._launch(fresh)
+        if self.in_flight:
+            return ()
+        return self._router_failed("the policy waits for models that have all come back")
+
+    def _answered(self, answer: Answer, prediction: Prediction) -> None:
+        self._note("answer", tuple(answer.weights), answer.reason, answer.propensity, answer.weights)
+        used = [o for o in self.history if answer.weights.get(o.model, 0.0) > 0.0]
+        level = max((o.level for o in used), default=0)
+        ending = Ending(
+            prediction=prediction,
+            weights=answer.weights,
+            by=self.by or answer.by,
+            reason=answer.reason,
+            level=level,
+            fallback_reason=_why(used, level),
+            propensity=answer.propensity,
+            hold=answer.hold,
+            missing=answer.missing,
+        )
+        self._end(ending)
+
+    def _router_failed(self, what: str) -> tuple[str, ...]:
+        """The policy cannot decide: the route's default model does, once."""
+        if self.trouble is not None:
+            self.falling = what
+            return self._climb()
+        self.trouble = f"router_unavailable: {what}"
+        return self._default(self.trouble)
+
+    def _default(self, reason: str) -> tuple[str, ...]:
+        self.policy, self.by = Use(self.route.default), "default"
+        self._note("decline", (self.route.default,), reason)
+        return self._ask()
+
+    def _climb(self, *, may_call: bool = True) -> tuple[str, ...]:
+        if self.in_flight and may_call:
+            return ()
+        rung = next_rung(self.fallback, self.links, self.history, self.started, may_call=may_call)
+        if rung.call is not None:
+            self._note("fallback", (rung.call,), f"L3: {self.falling}, asking {rung.call}")
+            return self._launch((rung.call,))
+        if rung.in_hand is not None:
+            prediction = combine({rung.in_hand: 1.0}, self.history)
+            self._fell(3, prediction, {rung.in_hand: 1.0})
+        elif rung.preset and self.fallback.preset is not None:
+            self._fell(5, self.fallback.preset.prediction(), {})
+        else:
+            self._end(Ending(error=self._nothing(may_call), by=self.by, fallback_reason=self.falling or ""))
+        return ()
+
+    def _fell(self, level: int, prediction: Prediction | None, weights: Mapping[str, float]) -> None:
+        reason = f"L{level}: {self.falling}"
+        self._note("fallback", tuple(weights), reason, weights=weights)
+        ending = Ending(
+            prediction=prediction,
+            weights=weights,
+            by=self.by or "default",
+            reason=reason,
+            level=level,
+            fallback_reason=self.falling or "",
+        )
+        self._end(ending)
+
+    def _nothing(self, may_call: bool) -> RheostatError:
+        if not may_call:
+            return DeadlineExceeded("the request's deadline passed before any model answered")
+        failures = [(o.model, o.failure) for o in self.history if o.failure is not None]
+        kinds = {failure.kind for _, failure in failures}
+        told = "; ".join(f"{model}: {failure.kind}" for model, failure in failures)
+        waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]
+        if kinds <= {"timeout"} and kinds:
+            status = 504
+        elif kinds <= {"unavailable", "overloaded", "rate_limited"}:
+            status = 503
+        else:
+            status = 502
+        retry_after = min(waits, default=1.0) if status == 503 else None
+        return NoAnswer(f"no model could answer ({told or self.falling})", status, retry_after)
+
+    def _launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        self.started.update(models)
+        self.in_flight.update(models)
+        return models
+
+    def _note(
+        self,
+        kind: str,
+        models: tuple[str, ...],
+        reason: str,
+        propensity: float = 1.0,
+        weights: Mapping[str, float] = NO_WEIGHTS,
+    ) -> None:
+        self.steps.append(Step(self.at_s, kind, models, reason, propensity, weights))
+
+    def _end(self, ending: Ending) -> None:
+        if self.trouble is not None and not ending.fallback_reason:
+            ending = structs.replace(ending, fallback_reason=self.trouble)
+        self.ending = ending
+
+
+def _why(used: list[Outcome], level: int) -> str:
+    """Say what made L1 or L2 necessary: the first failure of the outcome that was used."""
+    if level == 0:
+        return ""
+    for outcome in used:
+        if outcome.level == level and outcome.attempts and outcome.attempts[0].failure is not None:
+            return f"L{level}: {outcome.attempts[0].model} {outcome.attempts[0].failure.kind}"
+    return f"L{level}"

@@ -1,0 +1,183 @@
+"""Readable conditions, checked when loaded; the first that holds decides."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import cel
+import re2
+from msgspec import UNSET, Struct, UnsetType
+
+from rheostat.policies.base import History, Policy, Use, require, settle
+from rheostat.types import Context, Decision, Decline
+from rheostat.types.text import normalise_text
+
+VARIABLES = ("text", "data", "meta", "headers", "signals", "session", "tenant", "route", "pool")
+"""What a condition may speak of; `pool.NAME` has available, cost, tier, latency_s and in_flight."""
+
+
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One rule: where everything it states holds, `use` (a model or a policy) decides.
+
+    `when` is a CEL condition over VARIABLES; a field the request does not have makes it false. `contains` holds when the
+    text has any of the words, `matches` when the pattern (RE2, linear time) is found in it. Rules of higher `priority`
+    are tried first, equal ones in the order written.
+    """
+
+    use: Policy
+    name: str = ""
+    when: str | None = None
+    contains: tuple[str, ...] | str | UnsetType = UNSET
+    matches: str | None = None
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        stated = (self.when is not None, self.contains is not UNSET, self.matches is not None)
+        require(any(stated), "a rule needs at least one of `when`, `contains`, `matches`")
+        self.__dict__["program"] = compile_condition(self.when) if self.when is not None else None
+
+    def words(self) -> tuple[str, ...]:
+        """Return the words of `contains`."""
+        if isinstance(self.contains, UnsetType):
+            return ()
+        return (self.contains,) if isinstance(self.contains, str) else self.contains
+
+
+class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """Rules by priority, first match wins; where none holds the next policy of the chain is asked.
+
+    With `normalise` (the default) `contains` and `matches` read the text in compatibility form (NFKC), case-folded
+    without regard to locale and without invisible characters, and so do the words and patterns; the models always get
+    the original.
+    """
+
+    rules: tuple[Rule, ...]
+    normalise: bool = True
+    name: str = "rules"
+
+    def __post_init__(self) -> None:
+        require(len(self.rules) > 0, "`rules` is empty")
+        ordered = sorted(self.rules, key=lambda rule: -rule.priority)
+        self.__dict__["compiled"] = tuple(_Compiled(rule, index, self.normalise) for index, rule in enumerate(ordered))
+        programs = [rule.__dict__["program"] for rule in self.rules]
+        roots = {root for program in programs if program is not None for root in program.variables()}
+        self.__dict__["roots"] = tuple(root for root in VARIABLES if root in roots)
+        self.__dict__["reads_text"] = any(rule.words() or rule.matches for rule in self.rules)
+
+    def signals(self) -> tuple[str, ...]:
+        return tuple(sorted({name for rule in self.rules if rule.when for name in _signals_in(rule.when)}))
+
+    def decide(self, ctx: Context, history: History) -> Decision:
+        memo_key = f"rules:{id(self)}"
+        hit: _Compiled | None
+        if memo_key in ctx.memo:
+            hit = ctx.memo[memo_key]
+        else:
+            hit = ctx.memo[memo_key] = self._first(ctx)
+        if hit is None:
+            return Decline("no rule holds")
+        if isinstance(hit.use, Use):
+            return settle(hit.use.model, history, hit.reason, self.name)
+        return hit.use.decide(ctx, history)
+
+    def _first(self, ctx: Context) -> _Compiled | None:
+        scope = cel.Context(variables=_variables(ctx, self.roots)) if self.roots else None  # type: ignore[attr-defined]
+        text = ctx.request.text
+        if self.normalise and self.reads_text:  # type: ignore[attr-defined]
+            text = normalise_text(text)
+        for rule in self.compiled:  # type: ignore[attr-defined]
+            if rule.holds(text, scope):
+                return rule  # type: ignore[no-any-return]
+        return None
+
+
+class _Compiled:
+    """A rule ready to be tried."""
+
+    __slots__ = ("pattern", "program", "reason", "use", "words")
+
+    def __init__(self, rule: Rule, index: int, normalise: bool) -> None:
+        self.use = rule.use
+        self.program = rule.__dict__["program"]
+        self.words = tuple(normalise_text(word) if normalise else word for word in rule.words())
+        self.pattern = compile_pattern(rule.matches, normalise) if rule.matches is not None else None
+        self.reason = f"rule '{rule.name or index + 1}'"
+
+    def holds(self, text: str, scope: Any) -> bool:
+        if self.words and not any(word in text for word in self.words):
+            return False
+        if self.pattern is not None and self.pattern.search(text.encode("utf-8", "replace").decode()) is None:
+            return False
+        if self.program is None:
+            return True
+        try:
+            return self.program.execute(scope) is True
+        except KeyError:  # the request does not carry the field
+            return False
+
+
+def compile_condition(source: str) -> Any:
+    """Compile a CEL condition and check the names it uses.
+
+    Raises:
+        ValueError: a syntax error, or a name that is not one of VARIABLES.
+    """
+    try:
+        program = cel.compile(source)
+    except ValueError as error:
+        raise ValueError(f"`when` is not a condition: {str(error).splitlines()[0]}") from None
+    for root in program.variables():
+        if root not in VARIABLES:
+            near = difflib.get_close_matches(root, VARIABLES, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(VARIABLES)}"
+            raise ValueError(f"`when` uses the unknown name `{root}`; {hint}")
+    return program
+
+
+def compile_pattern(source: str, normalise: bool) -> Any:
+    """Compile a text pattern for a linear-time engine; case is ignored when text is normalised.
+
+    Raises:
+        ValueError: RE2 does not accept the pattern (look-around and back-references are not linear).
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.case_sensitive = not normalise
+    try:
+        return re2.compile(source, options)
+    except re2.error as error:
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+        raise ValueError(f"`matches` is not a pattern RE2 accepts: {reason}") from None
+
+
+def _signals_in(source: str) -> list[str]:
+    """Names used as `signals.NAME`; found as text, so that loading can check them and scoring is not done in vain."""
+    return [match.decode() if isinstance(match, bytes) else match for match in re2.findall(r"signals\.(\w+)", source)]
+
+
+def _variables(ctx: Context, roots: tuple[str, ...]) -> dict[str, Any]:
+    request = ctx.request
+    scope: dict[str, Any] = {}
+    for root in roots:
+        if root == "signals":
+            scope[root] = dict(ctx.signals)
+        elif root == "meta":
+            scope[root] = dict(request.meta)
+        elif root == "headers":
+            scope[root] = dict(request.headers)
+        elif root == "pool":
+            scope[root] = {
+                name: {
+                    "available": view.available,
+                    "cost": view.cost,
+                    "tier": view.tier,
+                    "latency_s": view.latency_s,
+                    "in_flight": view.in_flight,
+                }
+                for name, view in ctx.pool.items()
+            }
+        else:
+            value = getattr(request, root)
+            scope[root] = "" if value is None else value
+    return scope

@@ -1,0 +1,111 @@
+"""The fallback ladder: what answers when the policy's models cannot. Pure, no I/O.
+
+L1 the same model again · L2 a peer of equal quality · L3 a lighter model, an answer already in hand first ·
+L4 a cached answer (not built yet, so not offered) · L5 a preset.
+L1 is spent inside a model's attempts, L2 stands in for a model without the policy noticing, L3 and L5 take over from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from rheostat.types import Outcome, Prediction
+
+
+class Preset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer when nothing else is left. `confidence`, in [0, 1], should stay low enough that nobody trusts it."""
+
+    label: str
+    confidence: float = 0.0
+
+    def prediction(self) -> Prediction:
+        return Prediction(self.label, self.confidence)
+
+
+class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rungs of one route. `retry` is the number of extra tries at one model (0: none); `peer` and `lighter` switch L2
+    and L3; `preset` is L5. `default` names the model that answers when the router itself fails (a policy error or a
+    missing signal); without it the policy's first model does."""
+
+    retry: int = 1
+    peer: bool = True
+    lighter: bool = True
+    preset: Preset | None = None
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.retry < 0:
+            raise ValueError("`retry` must be 0 or more")
+
+
+class Link(Struct, frozen=True):
+    """Who may stand in for a model: peers of equal quality, one lighter model; `cost` orders those not named."""
+
+    peers: tuple[str, ...] = ()
+    lighter: str | None = None
+    cost: float = 0.0
+
+
+class Rung(NamedTuple):
+    """The next thing to try: an answer `in_hand`, a model to `call`, the `preset`, or nothing (all empty)."""
+
+    in_hand: str | None = None
+    call: str | None = None
+    preset: bool = False
+
+
+NOTHING = Rung()
+
+
+def peer_of(model: str, links: Mapping[str, Link], started: Collection[str]) -> str | None:
+    """Return the first peer of `model` that this request has not tried, or None."""
+    link = links.get(model)
+    if link is not None:
+        for peer in link.peers:
+            if peer not in started:
+                return peer
+    return None
+
+
+def next_rung(
+    settings: FallbackSettings,
+    links: Mapping[str, Link],
+    outcomes: Sequence[Outcome],
+    started: Collection[str],
+    *,
+    may_call: bool = True,
+) -> Rung:
+    """Say what is next once the policy has given up.
+
+    `outcomes` is everything that came back, `started` every model tried; each model is tried once at most, so that two
+    models that name each other cannot alternate. `may_call` is False when no time is left for another call.
+    """
+    if settings.lighter:
+        best: Outcome | None = None
+        for outcome in outcomes:
+            if outcome.ok and (best is None or _cost(links, outcome) >= _cost(links, best)):
+                best = outcome
+        if best is not None:
+            return Rung(in_hand=best.model)
+        if may_call:
+            lighter = _lighter(links, outcomes, started)
+            if lighter is not None:
+                return Rung(call=lighter)
+    return Rung(preset=True) if settings.preset is not None else NOTHING
+
+
+def _lighter(links: Mapping[str, Link], outcomes: Sequence[Outcome], started: Collection[str]) -> str | None:
+    for outcome in reversed(outcomes):
+        link = links.get(outcome.model)
+        if link is not None and link.lighter is not None and link.lighter not in started:
+            return link.lighter
+    rest = [(link.cost, name) for name, link in links.items() if name not in started]
+    return max(rest)[1] if rest else None
+
+
+def _cost(links: Mapping[str, Link], outcome: Outcome) -> float:
+    link = links.get(outcome.model)
+    return link.cost if link is not None else 0.0
