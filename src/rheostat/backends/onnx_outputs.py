@@ -1,0 +1,113 @@
+"""What an ONNX classifier says, read as distributions over its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rheostat.backends.reply import SUM_TOLERANCE, as_reply, bad_output
+from rheostat.errors import ConfigError, Problem
+from rheostat.pool.backend import Reply
+from rheostat.types import Prediction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
+_NAMES = ("tensor(string)", "tensor(int64)")
+_PREFERRED = ("probabilities", "logits", "output_probability", "scores")
+
+
+class Output:
+    """The one output that is read, and how."""
+
+    def __init__(self, name: str, kind: str, width: int | None, label_name: str | None) -> None:
+        self.name = name
+        self.kind = kind  # matrix | mappings | label
+        self.width = width
+        self.label_name = label_name
+
+
+def choose_output(session: Any) -> Output:
+    """Choose the output with the distribution: by name (`probabilities`, `logits`, ...), else the last with numbers.
+
+    Raises:
+        ConfigError: the model has none that can be read.
+    """
+    outputs = session.get_outputs()
+    label = next((each.name for each in outputs if each.type in _NAMES and len(each.shape) == 1), None)
+    for each in outputs:
+        if each.type.startswith("seq(map("):
+            return Output(each.name, "mappings", None, label)
+    floats = [each for each in outputs if each.type in _FLOATS]
+    named = [each for name in _PREFERRED for each in floats if each.name == name]
+    for each in named or reversed(floats):
+        width = each.shape[-1] if len(each.shape) > 1 else 1
+        return Output(each.name, "matrix", width if isinstance(width, int) else None, label)
+    if label is not None:
+        return Output(label, "label", None, label)
+    shown = [f"{each.name}: {each.type}" for each in outputs]
+    raise ConfigError([Problem("path", None, f"no output can be read as probabilities, logits or a label: {shown}")])
+
+
+def read_matrix(values: NDArray[Any], labels: Sequence[str], logits: bool) -> list[Reply]:
+    """Read an (n, labels) matrix; of a two-label model one column, the second label's, is enough.
+
+    A row that is not finite, or no distribution though `logits` is False, is `bad_output` and leaves its neighbours
+    alone.
+    """
+    import numpy as np
+
+    table = np.asarray(values, dtype=np.float64)
+    table = table.reshape(len(table), -1)
+    if table.shape[1] == 1 and len(labels) == 2:
+        table = np.concatenate([np.zeros_like(table), table] if logits else [1.0 - table, table], axis=1)
+    if table.shape[1] != len(labels):
+        error = bad_output(f"{len(labels)} scores, one a label", f"{table.shape[1]}")
+        return [error for _ in table]
+    finite: NDArray[np.bool_] = np.all(np.isfinite(table), axis=1, keepdims=True)
+    if logits:
+        table = _softmax(np.where(finite, table, 0.0))
+    usable = finite[:, 0] & (np.abs(table.sum(axis=1) - 1.0) <= SUM_TOLERANCE) & (table.min(axis=1) >= -1e-6)
+    best = table.argmax(axis=1).tolist()
+    lines = np.clip(table, 0.0, 1.0).tolist()
+    return [
+        Prediction(labels[top], line[top], dict(zip(labels, line, strict=True))) if good else _why(line, is_finite)
+        for top, line, good, is_finite in zip(best, lines, usable.tolist(), finite[:, 0].tolist(), strict=True)
+    ]
+
+
+def read_mappings(values: Sequence[Any], labels: Sequence[str] | None) -> list[Reply]:
+    """Read skl2onnx's ZipMap: one mapping of class to probability a row."""
+    return [as_reply({str(key): number for key, number in each.items()}, labels) for each in values]
+
+
+def mean_pool(hidden: NDArray[Any], mask: NDArray[Any] | None) -> NDArray[np.float32]:
+    """Return (n, width) sentence embeddings of length 1 from (n, tokens, width) token vectors, padding left out.
+
+    A matrix that is pooled already is only brought to length 1. Source: Reimers & Gurevych, Sentence-BERT (2019).
+    """
+    import numpy as np
+
+    pooled = np.asarray(hidden, dtype=np.float32)
+    if pooled.ndim == 3:
+        weights = np.ones(pooled.shape[:2], np.float32) if mask is None else np.asarray(mask, np.float32)
+        total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
+        pooled = np.einsum("nth,nt->nh", pooled, weights) / total
+    unit: NDArray[np.float32] = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+def _softmax(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    import numpy as np
+
+    powers = np.exp(table - table.max(axis=1, keepdims=True))
+    result: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
+    return result
+
+
+def _why(line: Sequence[float], finite: bool) -> Reply:
+    if not finite:
+        return bad_output("finite scores", line)
+    return bad_output("probabilities that sum to 1 (for raw scores set output: logits)", f"a sum of {sum(line):.6g}")
