@@ -25,11 +25,11 @@ class Lane(Struct, frozen=True, kw_only=True):
 
     name: str
     route: Route
+    deadline_s: float = 0.0
     scorers: tuple[Scorer, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     policy_version: str = ""
     raw_input: bool = False
-    quick: bool = False
 
 
 class Plan(Struct, frozen=True, kw_only=True):

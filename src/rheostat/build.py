@@ -1,0 +1,160 @@
+"""From a checked config to something that serves: the only place that chooses concrete parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rheostat.backends import check_contract
+from rheostat.config import Loaded, RecordSettings
+from rheostat.engine.engine import Lane, Plan
+from rheostat.engine.journey import Route
+from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
+from rheostat.policies import models_of, signals_of, walk
+from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
+from rheostat.signals import FEATURES, Calibrated, TextFeatures, load_calibrator
+from rheostat.signals.base import Scorer, ScorerSettings
+from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
+
+Stamp = tuple[object, ...]
+
+
+class Wiring(Struct, frozen=True, kw_only=True):
+    """A plan and what it was made of, so that the next one can keep what did not change."""
+
+    plan: Plan
+    loaded: Loaded
+    model_stamps: Mapping[str, Stamp]
+    scorers: Mapping[str, tuple[Stamp, Scorer]]
+
+
+async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
+    """Load, check and wire everything a config names; models and scorers that did not change are kept as they are.
+
+    A model keeps its breaker, its counters and its connections across a reload as long as neither its settings nor its
+    files changed.
+
+    Raises:
+        ConfigError: something could not be loaded or broke its contract; all such parts are named. What was opened for
+            this config only is closed again.
+    """
+    config = loaded.config
+    problems: list[Problem] = []
+    models: dict[str, Model] = {}
+    stamps: dict[str, Stamp] = {}
+    opened: list[Model] = []
+    for name, settings in config.models.items():
+        stamp = _stamp(settings, loaded.base)
+        stamps[name] = stamp
+        if previous is not None and previous.model_stamps.get(name) == stamp:
+            models[name] = previous.plan.pool[name]
+            continue
+        try:
+            models[name] = await asyncio.to_thread(_model, name, settings, loaded)
+            opened.append(models[name])
+        except RheostatError as error:
+            problems.extend(_as_problems(f"models.{name}", error))
+    scorers: dict[str, tuple[Stamp, Scorer]] = {}
+    for name, scorer in config.signals.items():
+        stamp = _stamp(scorer, loaded.base)
+        if previous is not None and name in previous.scorers and previous.scorers[name][0] == stamp:
+            scorers[name] = previous.scorers[name]
+            continue
+        try:
+            scorers[name] = (stamp, await asyncio.to_thread(scorer.open, name, loaded.base))
+        except RheostatError as error:
+            problems.extend(_as_problems(f"signals.{name}", error))
+    if problems:
+        for model in opened:
+            await model.aclose()
+        raise ConfigError(problems, "config")
+    pool = Pool(models)
+    lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
+    plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
+    return Wiring(plan=plan, loaded=loaded, model_stamps=stamps, scorers=scorers)
+
+
+def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
+    backend: Backend | RemoteBackend = settings.open(loaded.base)
+    try:
+        report = check_contract(name, backend, settings)
+        common = loaded.config.labels
+        if common and backend.labels and set(backend.labels) != set(common):
+            missing = ", ".join(sorted(set(common) - set(backend.labels))) or "none"
+            extra = ", ".join(sorted(set(backend.labels) - set(common))) or "none"
+            raise ContractError(f"its labels differ from the config's `labels`: missing {missing}; not listed: {extra}")
+        if settings.calibration is not None:
+            backend = Calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
+    except RheostatError:
+        if isinstance(backend, Backend):
+            backend.close()
+        raise
+    return Model(name, settings, backend, report.row_s)
+
+
+def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer]]) -> Lane:
+    settings = loaded.config.routes[name]
+    policy = loaded.policies[name]
+    allowed = settings.models or tuple(pool)
+    named = tuple(model for model in models_of(policy) if model in pool)
+    needed = signals_of(policy)
+    features = tuple(signal for signal in needed if signal in FEATURES and signal not in scorers)
+    own: list[Scorer] = [scorers[signal][1] for signal in needed if signal in scorers]
+    if features:
+        own.append(TextFeatures(features))
+    route = Route(
+        policy=policy,
+        fallback=settings.fallback,
+        links={model: pool[model].link() for model in allowed},
+        default=settings.fallback.default or (named[0] if named else allowed[0]),
+    )
+    held = tuple(
+        (part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None
+    )
+    return Lane(
+        name=name,
+        route=route,
+        deadline_s=float(settings.deadline),
+        scorers=tuple(own),
+        held=held,
+        policy_version=loaded.policy_versions.get(name, ""),
+        raw_input=loaded.config.records.input == "raw",
+    )
+
+
+def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Recorder:
+    """Open the sinks that the config asks for and the recorder that feeds them.
+
+    Raises:
+        StoreError: a file cannot be used.
+    """
+    sinks: list[Sink] = []
+    if settings.jsonl is not None:
+        sinks.append(JsonlSink(str(Path(base) / settings.jsonl), mask=masker.mask))
+    if settings.sqlite is not None:
+        sinks.append(SqliteSink(str(Path(base) / settings.sqlite), keep_rows=settings.keep_rows, mask=masker.mask))
+    return Recorder(sinks)
+
+
+def _stamp(settings: ModelSettings | ScorerSettings, base: str) -> Stamp:
+    """What must be equal for a part to be kept: its settings and the state of every file they name."""
+    files = []
+    for field in settings.__struct_fields__:
+        value = getattr(settings, field)
+        if isinstance(value, str) and value and len(value) < 1024:
+            path = Path(base) / value
+            try:
+                stat = path.stat()
+            except (OSError, ValueError):
+                continue
+            files.append((field, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return (settings, *files)
+
+
+def _as_problems(path: str, error: RheostatError) -> list[Problem]:
+    if isinstance(error, ConfigError):
+        return [Problem(f"{path}.{p.path}" if p.path else path, p.line, p.message) for p in error.problems]
+    return [Problem(path, None, str(error))]

@@ -1,0 +1,288 @@
+"""The façade: one object that serves requests over a config and changes to the next one without a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import uuid_utils
+
+from rheostat.build import Wiring, build, open_recorder
+from rheostat.clock import Clock, SystemClock
+from rheostat.config import Config, Loaded, load_config
+from rheostat.engine.engine import Engine, Plan, Served
+from rheostat.errors import ConfigError, NotFound, RheostatError
+from rheostat.resilience.holds import Holds
+from rheostat.telemetry import Masker, Metrics, Recorder
+from rheostat.types import Feedback, Request, RouteRecord, text_of
+
+_log = logging.getLogger("rheostat.router")
+FORCED_TIMEOUT_MIN_S = 0.001
+
+
+class Router:
+    """Serves a pool of models by a config. Make one with `await Router.open(path)`; close it with `aclose`."""
+
+    def __init__(self, wiring: Wiring, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock) -> None:
+        self.clock = clock
+        self.metrics = metrics
+        self.recorder = recorder
+        self.masker = masker
+        self.ready = True
+        self.last_error: str | None = None
+        self.last_error_wall: float | None = None
+        self.reloads = 0
+        self._path = ""
+        self._wiring = wiring
+        self._users: dict[int, int] = {}
+        self._retired: dict[int, Wiring] = {}
+        self._reloading = asyncio.Lock()
+        holds = wiring.loaded.config.holds
+        self.engine = Engine(clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put))
+        self._register_gauges()
+
+    @classmethod
+    async def open(cls, path: str, *, clock: Clock | None = None) -> Router:
+        """Load the config at `path`, open and check every model, and be ready to serve.
+
+        Raises:
+            ConfigError: with every mistake that was found.
+            StoreError: a record file cannot be used.
+        """
+        router = await cls.start(load_config(path), clock=clock)
+        router._path = path
+        return router
+
+    @classmethod
+    async def start(cls, loaded: Loaded, *, clock: Clock | None = None) -> Router:
+        """Serve a config that is already loaded."""
+        wiring = await build(loaded)
+        masker = Masker(loaded.secrets)
+        try:
+            recorder = open_recorder(loaded.config.records, loaded.base, masker)
+        except RheostatError:
+            for model in wiring.plan.pool.models.values():
+                await model.aclose()
+            raise
+        metrics = Metrics(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
+        return cls(wiring, recorder, metrics, masker, clock or SystemClock())
+
+    @property
+    def config(self) -> Config:
+        """The config now in force."""
+        return self._wiring.loaded.config
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that the next request will get."""
+        return self._wiring.plan
+
+    def is_quick(self, route: str) -> bool:
+        """Return True when every model of the route answers on the spot, so that serving will not be suspended."""
+        plan = self._wiring.plan
+        lane = plan.lanes.get(route)
+        return lane is None or all(plan.pool[name].inline for name in lane.route.links)
+
+    def request(
+        self,
+        data: Any,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        route: str = "default",
+        session: str | None = None,
+        tenant: str | None = None,
+        timeout_s: float | None = None,
+        force_model: str | None = None,
+        skip_route: bool = False,
+        request_id: str | None = None,
+    ) -> Request:
+        """Make a request that arrives now. `timeout_s` may shorten the route's deadline, never lengthen it."""
+        now = self.clock.monotonic()
+        lane = self._wiring.plan.lanes.get(route)
+        limit = lane.deadline_s if lane is not None else 0.0
+        if timeout_s is not None:
+            limit = min(limit, timeout_s) if limit else timeout_s
+        return Request(
+            id=request_id or str(uuid_utils.uuid7()),
+            data=data,
+            text=data if type(data) is str else text_of(data),
+            meta=meta if meta is not None else {},
+            headers=headers if headers is not None else {},
+            route=route,
+            session=session,
+            tenant=tenant,
+            received=now,
+            deadline=now + limit if limit else float("inf"),
+            force_model=force_model,
+            skip_route=skip_route,
+        )
+
+    async def serve(self, request: Request) -> Served:
+        """Serve one request; errors come back in `Served.error`. Cancelling the call cancels the models' work."""
+        wiring = self._wiring
+        key = id(wiring)
+        users = self._users
+        users[key] = users.get(key, 0) + 1
+        try:
+            return await self.engine.serve(wiring.plan, request)
+        finally:
+            users[key] -= 1
+            if self._retired and users[key] == 0 and key in self._retired:
+                await self._close_retired(key)
+
+    async def apredict(self, data: Any, **options: Any) -> Served:
+        """Answer one row; `options` are those of `request`.
+
+        Raises:
+            RheostatError: nobody could answer, or the request was wrong; the class says which.
+        """
+        served = await self.serve(self.request(data, **options))
+        if served.error is not None:
+            raise served.error
+        return served
+
+    async def apredict_batch(self, rows: Sequence[Any], *, concurrency: int = 32, **options: Any) -> list[Served]:
+        """Answer many rows, each decided by itself, in order; at most `concurrency` at a time. Errors stay in their row."""
+        gate = asyncio.Semaphore(concurrency)
+
+        async def one(row: Any) -> Served:
+            async with gate:
+                return await self.serve(self.request(row, **options))
+
+        return list(await asyncio.gather(*(one(row) for row in rows)))
+
+    def feedback(self, feedback: Feedback) -> None:
+        """Keep a later judgement on a request; it is joined to its record by the request id."""
+        self.recorder.put(feedback)
+        self.metrics.feedback()
+
+    async def reload(self, source: Loaded | ConfigError | None = None) -> bool:
+        """Take up a new config (default: the file that was opened, read again); a bad one changes nothing.
+
+        Everything new is built and proven first; then the next request gets it whole. Requests in flight end on what they
+        began with. Returns False, with the reason in `last_error`, log and metrics, when the old config stays.
+        """
+        async with self._reloading:
+            try:
+                loaded = load_config(self._path) if source is None else source
+                if isinstance(loaded, ConfigError):
+                    raise loaded
+                if loaded.version == self._wiring.loaded.version and loaded.base == self._wiring.loaded.base:
+                    self.last_error = None
+                    return True
+                self._check_fixed(loaded)
+                fresh = await build(loaded, self._wiring)
+            except RheostatError as error:
+                self.last_error = self.masker.mask(str(error))
+                self.last_error_wall = self.clock.wall()
+                self.metrics.reloaded("refused")
+                _log.error("config refused, the old one stays: %s", self.last_error)
+                return False
+            old, self._wiring = self._wiring, fresh
+            self.masker.add(loaded.secrets)
+            self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
+            self.reloads += 1
+            self.last_error = None
+            self.metrics.reloaded("ok")
+            _log.info("config %s is in force", loaded.version)
+            self._retired[id(old)] = old
+            if not self._users.get(id(old)):
+                await self._close_retired(id(old))
+            return True
+
+    def _check_fixed(self, loaded: Loaded) -> None:
+        """What is bound at start cannot change by reload: saying so beats ignoring it."""
+        now, then = loaded.config, self._wiring.loaded.config
+        fixed = (
+            ("records", now.records != then.records),
+            ("admin", now.admin != then.admin),
+            ("server.host", now.server.host != then.server.host),
+            ("server.port", now.server.port != then.server.port),
+            ("holds", now.holds != then.holds),
+        )
+        changed = [name for name, differs in fixed if differs]
+        if changed:
+            raise ConfigError([_restart_needed(name) for name in changed], "config")
+
+    async def _close_retired(self, key: int) -> None:
+        wiring = self._retired.pop(key)
+        self._users.pop(key, None)
+        in_use = {id(model) for model in self._wiring.plan.pool.models.values()}
+        for other in self._retired.values():
+            in_use |= {id(model) for model in other.plan.pool.models.values()}
+        for model in wiring.plan.pool.models.values():
+            if id(model) not in in_use:
+                await model.aclose()
+
+    def record(self, request_id: str) -> RouteRecord:
+        """Return the record of a recent request from the SQLite sink.
+
+        Raises:
+            NotFound: no such record, or no SQLite sink is configured.
+        """
+        self.recorder.flush(1.0)
+        for sink in self.recorder.sinks:
+            get = getattr(sink, "get", None)
+            found = get(request_id) if get is not None else None
+            if found is not None:
+                return found  # type: ignore[no-any-return]
+        raise NotFound(f"no record {request_id[:80]!r} (records are looked up in `records.sqlite`)")
+
+    def status(self) -> dict[str, Any]:
+        """Say what runs: config version, last refusal, every model's state, the recorder's."""
+        now = self.clock.monotonic()
+        models = {
+            name: {
+                "version": model.settings.version,
+                "breaker": model.breaker.name,
+                "retry_in_s": round(model.retry_after(now), 3),
+                "in_flight": model.in_flight,
+                "queued": len(model.waiting),
+                "latency_s": model.latency_s,
+                "runs": "remote" if model.remote else ("inline" if model.inline else "thread"),
+            }
+            for name, model in self._wiring.plan.pool.models.items()
+        }
+        return {
+            "config_version": self._wiring.plan.version,
+            "ready": self.ready,
+            "reloads": self.reloads,
+            "last_error": self.last_error,
+            "last_error_wall": self.last_error_wall,
+            "in_flight": self.engine.in_flight,
+            "holds": len(self.engine.holds),
+            "routes": {name: lane.policy_version for name, lane in self._wiring.plan.lanes.items()},
+            "models": models,
+            "recorder": self.recorder.stats(),
+        }
+
+    async def aclose(self, drain_s: float = 0.0) -> None:
+        """Stop: wait up to `drain_s` seconds for requests in flight, then close models and flush records."""
+        self.ready = False
+        until = self.clock.monotonic() + drain_s
+        while self.engine.in_flight and self.clock.monotonic() < until:
+            await asyncio.sleep(0.02)
+        for key in list(self._retired):
+            await self._close_retired(key)
+        for model in self._wiring.plan.pool.models.values():
+            await model.aclose()
+        await asyncio.to_thread(self.recorder.close)
+
+    def _register_gauges(self) -> None:
+        def models(value: Any) -> Any:
+            return lambda: {name: value(model) for name, model in self._wiring.plan.pool.models.items()}
+
+        states = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
+        self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
+        self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
+        self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
+        self.metrics.gauge("rheostat_holds", lambda: {"": float(len(self.engine.holds))})
+
+
+def _restart_needed(name: str) -> Any:
+    from rheostat.errors import Problem
+
+    return Problem(name, None, "cannot change while serving; restart the gateway to change it")
