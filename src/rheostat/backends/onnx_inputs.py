@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from rheostat.backends.features import feature_vector
+from rheostat.backends.rows import feature_vector, text_in
 from rheostat.errors import ConfigError, ModelError, Problem
-from rheostat.types.text import well_formed
 
 _NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64"}
 
@@ -131,18 +130,6 @@ class VectorInput:
         import numpy as np
 
         return {self._name: np.array(prepared, dtype=self._dtype)}
-
-
-def text_in(row: Any) -> str:
-    """Return the row's text, fit for UTF-8.
-
-    Raises:
-        ModelError: `input_refused` when it has none.
-    """
-    text = row.get("text") if isinstance(row, Mapping) else row
-    if not isinstance(text, str):
-        raise ModelError("input_refused", f"expected text, or a mapping with a text field, got {row!r:.80}")
-    return well_formed(text)
 
 
 def token_input(path: Path, session: Any, max_length: int) -> TokenInput:

@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rheostat.backends.features import feature_matrix
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import as_reply
+from rheostat.backends.rows import feature_matrix
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 

@@ -1,4 +1,4 @@
-"""Rows of named features as the float matrix a model takes."""
+"""What a model reads of a row: its text, or named features as numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rheostat.errors import ModelError
+from rheostat.types.text import well_formed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,3 +38,15 @@ def feature_vector(row: Any, names: Sequence[str]) -> list[float]:
         except (TypeError, ValueError, OverflowError):
             raise ModelError("input_refused", f"feature {name!r} is not a number: {value!r:.80}") from None
     return values
+
+
+def text_in(row: Any) -> str:
+    """Return the row's text, fit for UTF-8.
+
+    Raises:
+        ModelError: `input_refused` when it has none.
+    """
+    text = row.get("text") if isinstance(row, Mapping) else row
+    if not isinstance(text, str):
+        raise ModelError("input_refused", f"expected text, or a mapping with a text field, got {row!r:.80}")
+    return well_formed(text)
