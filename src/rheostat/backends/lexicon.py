@@ -15,10 +15,9 @@ _PIECES = re.compile(r"[\u3400-\u9fff]+|[^\W\u3400-\u9fff]+(?:['’][^\W\u3400-\
 _NEGATION = -0.74
 _REACH = 3
 _ALPHA = 15.0
-_NEGATORS = frozenset(
-    ("not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "cannot", "without", "hardly", "rarely", "ain't")
-    + ("不", "没", "没有", "无", "非", "别", "未", "不是", "不太")
-)
+_ENGLISH = ("not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "cannot", "without", "hardly", "ain't")
+_CHINESE = ("不", "没", "没有", "无", "非", "别", "未", "不是", "不太")
+_NEGATORS = frozenset((*_ENGLISH, *_CHINESE))
 
 
 class Lexicon:

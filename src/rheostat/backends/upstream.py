@@ -1,0 +1,210 @@
+"""One HTTP endpoint: keep-alive connections, the time that is left passed on, every failure named."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+import ssl
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from rheostat.backends.secrets import mask, masked_url, secrets_in_url
+from rheostat.clock import Clock, SystemClock
+from rheostat.errors import ConfigError, ModelError, Problem
+from rheostat.pool.backend import Reply
+
+if TYPE_CHECKING:
+    import aiohttp
+
+TIMEOUT_HEADER = "x-rheostat-timeout-ms"
+_LARGEST = 8 << 20
+_SHOWN = 300
+_TOO_LARGE_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+_KINDS = {
+    **dict.fromkeys((400, 422), "input_refused"),
+    408: "timeout",
+    **dict.fromkeys((409, 425), "upstream_error"),
+    413: "input_too_large",
+    429: "rate_limited",
+}
+
+
+class Upstream:
+    """Sends JSON to one URL. It never retries and follows no redirect, so a key goes nowhere else.
+
+    Args:
+        url: http or https; a user and password in it become an Authorization header unless `headers` has one.
+        headers: sent with every call; their values are treated as secrets.
+        max_retry_after_s: the longest wait that is believed, in seconds.
+        field: the config field that holds `url`, for errors.
+
+    Raises:
+        ConfigError: the URL is no http URL.
+    """
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str], max_retry_after_s: float, field: str, clock: Clock | None = None
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                [Problem(field, None, f"expected http://host/... or https://host/..., got {masked_url(url)!r}")]
+            )
+        self.shown = masked_url(url)
+        self._headers = {"content-type": "application/json", **{name.lower(): value for name, value in headers.items()}}
+        userinfo, _, host = parts.netloc.rpartition("@")
+        if userinfo and "authorization" not in self._headers:
+            token = base64.b64encode(unquote(userinfo).encode()).decode()
+            self._headers["authorization"] = f"Basic {token}"
+        self._url = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+        words = [word for value in headers.values() for word in value.split()]
+        self._secrets = (*headers.values(), *(word for word in words if len(word) > 7), *secrets_in_url(url))
+        self._max_retry_after_s = max_retry_after_s
+        self._clock = clock or SystemClock()
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+
+    async def ask(self, body: bytes, timeout_s: float) -> Any:
+        """Post `body` and return the JSON that came back.
+
+        Raises:
+            ModelError: timeout, connection, bad_output (no JSON), or what the status stands for (`failure_of`).
+        """
+        import aiohttp
+
+        if timeout_s <= 0:
+            raise ModelError("timeout", "no time left to ask")
+        limit = None if math.isinf(timeout_s) else timeout_s
+        headers = self._headers if limit is None else {**self._headers, TIMEOUT_HEADER: str(math.ceil(limit * 1000))}
+        try:
+            async with self._session().post(
+                self._url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=limit), allow_redirects=False
+            ) as response:
+                content = await response.content.read(_LARGEST + 1)
+                while len(content) <= _LARGEST and (more := await response.content.read(_LARGEST + 1)):
+                    content += more
+        except TimeoutError:
+            raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
+        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
+            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
+            raise ModelError("connection", f"{self.shown}: {told}") from None  # its context would show the URL
+        if len(content) > _LARGEST:
+            raise ModelError("bad_output", f"{self.shown} answered more than {_LARGEST} bytes")
+        if not 200 <= response.status < 300:
+            raise self._failure(response.status, response.headers, content)
+        try:
+            return json.loads(content)  # unlike stricter parsers it reads NaN, which then counts as no number
+        except (ValueError, RecursionError):
+            raise ModelError("bad_output", f"{self.shown}: expected JSON, got {self._excerpt(content)}") from None
+
+    def hide(self, reply: Reply) -> Reply:
+        """Return the reply; if it is an error, without the secrets an endpoint may have echoed."""
+        return ModelError(reply.kind, mask(str(reply), self._secrets)) if isinstance(reply, ModelError) else reply
+
+    async def aclose(self) -> None:
+        """Close the connections, of other running event loops too."""
+        here = asyncio.get_running_loop()
+        for loop, session in list(self._sessions.items()):
+            if loop is here:
+                await session.close()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.close(), loop))
+        self._sessions.clear()
+
+    def _session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            # aiohttp sets TCP_NODELAY on every connection; how many there may be is the engine's business.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0)
+            session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._sessions[loop] = session
+        return session
+
+    def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> ModelError:
+        wait = parse_retry_after(
+            headers.get("Retry-After"), headers.get("Date"), self._clock.wall(), self._max_retry_after_s
+        )
+        return failure_of(status, content, f"{self.shown} answered {status}: {self._excerpt(content)}", wait)
+
+    def _excerpt(self, content: bytes) -> str:
+        # Masked before it is cut: half a key at the cut would go unseen.
+        return repr(mask(content[:_LARGEST].decode("utf-8", "replace"), self._secrets)[:_SHOWN])
+
+
+def failure_of(status: int, content: bytes, message: str, retry_after_s: float | None) -> ModelError:
+    """Say what an HTTP status that is not 2xx means.
+
+    | status | kind |
+    |---|---|
+    | 400, 422 | input_refused, or input_too_large by the code `context_length_exceeded` in the body |
+    | 401, 403, 404, 3xx and other 4xx | misconfigured: the operator's fault |
+    | 408 | timeout |
+    | 409, 425, 5xx | upstream_error |
+    | 413 | input_too_large |
+    | 429 | rate_limited |
+    """
+    kind = _KINDS.get(status, "upstream_error" if status >= 500 else "misconfigured")
+    if kind == "input_refused" and _TOO_LARGE_CODES & _codes(content):
+        kind = "input_too_large"
+    return ModelError(kind, message, upstream_status=status, retry_after_s=retry_after_s)
+
+
+def parse_retry_after(value: str | None, date: str | None, now: float, longest_s: float) -> float | None:
+    """Return the seconds of a Retry-After header, at most `longest_s`; None when it is absent, malformed or in the
+    past.
+
+    Args:
+        value: seconds or an HTTP date (RFC 9110, 10.2.3).
+        date: the response's own Date header; a date is counted from it, so that a wrong clock does no harm.
+        now: seconds since 1970, for a response without Date.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), longest_s)
+    try:
+        until = parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    try:
+        start = parsedate_to_datetime(date).timestamp() if date else now
+    except (TypeError, ValueError, OverflowError):
+        start = now
+    return min(until - start, longest_s) if until >= start else None
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as JSON in UTF-8; NaN becomes null and a lone surrogate its escape.
+
+    Raises:
+        ModelError: `input_refused` when it is nothing JSON can carry.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        escaped = json.dumps(msgspec.to_builtins(value))
+        return json.dumps(json.loads(escaped, parse_constant=lambda _: None)).encode()
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ModelError("input_refused", f"the input cannot be sent as JSON: {error}") from None
+
+
+def _codes(content: bytes) -> set[str]:
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return set()
+    if not isinstance(body, dict):
+        return set()
+    error = body.get("error")
+    places = (body, error) if isinstance(error, dict) else (body,)
+    return {str(place.get(key)) for place in places for key in ("code", "type")}
