@@ -1,0 +1,143 @@
+"""Where the request path leaves its records: never waiting, whatever the stores do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from sys import getsizeof
+from typing import Any
+
+from msgspec import Struct
+
+from rheostat.clock import Clock
+from rheostat.telemetry.base import Entry, Sink
+from rheostat.telemetry.lane import Lane, SinkStats
+from rheostat.types import RouteRecord
+
+_RECORD_BYTES = 1_500  # a record without its texts, measured
+_OUTCOME_BYTES = 900
+_FEEDBACK_BYTES = 300
+
+
+class RecorderStats(Struct, frozen=True):
+    """How the recorder is doing, in all and by sink."""
+
+    queued: int
+    written: int
+    dropped: dict[str, int]
+    sinks: tuple[SinkStats, ...]
+
+
+class Recorder:
+    """Hands entries to sinks from background threads, one a sink, so that a slow sink holds up nobody.
+
+    Args:
+        sinks: where entries go; each gets all of them, in order.
+        max_entries: entries that may wait for one sink; the next is dropped and counted.
+        max_bytes: estimated memory in bytes of what may wait for one sink.
+        flush_s: longest time in seconds that an entry waits before it is written.
+        mask: removes secrets from the error texts that are logged and shown.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        *,
+        max_entries: int = 20_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        flush_s: float = 0.2,
+        clock: Clock | None = None,
+        mask: Callable[[str], str] | None = None,
+    ) -> None:
+        self._lanes: list[Lane[Entry]] = []
+        for name, sink in _named(sinks):
+            self._lanes.append(
+                Lane(
+                    name,
+                    sink.write,
+                    sink.close,
+                    max_entries=max_entries,
+                    max_bytes=max_bytes,
+                    flush_s=flush_s,
+                    clock=clock,
+                    mask=mask,
+                )
+            )
+        self._puts = tuple(lane.put for lane in self._lanes)
+
+    def put(self, entry: Entry) -> None:
+        """Leave an entry to be stored. Never waits and never raises; without room it is dropped and counted."""
+        size = _size(entry)
+        for put in self._puts:
+            put(entry, size)
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until everything put before is written or dropped; False when that took more than `timeout_s` seconds."""
+        end = time.monotonic() + timeout_s
+        markers = [lane.mark() for lane in self._lanes]
+        return all(marker.wait(max(0.0, end - time.monotonic())) for marker in markers)
+
+    def stats(self) -> RecorderStats:
+        """Return what is queued, written and dropped."""
+        sinks = tuple(lane.stats() for lane in self._lanes)
+        dropped: dict[str, int] = {}
+        for sink in sinks:
+            for reason, count in sink.dropped.items():
+                dropped[reason] = dropped.get(reason, 0) + count
+        return RecorderStats(
+            queued=sum(sink.queued for sink in sinks),
+            written=sum(sink.written for sink in sinks),
+            dropped=dropped,
+            sinks=sinks,
+        )
+
+    def close(self, timeout_s: float = 5.0) -> int:
+        """Write what is queued, close the sinks, and return how many entries could not be written in `timeout_s` seconds.
+
+        It waits; an event loop calls it in a thread. Entries put afterwards are dropped and counted as `closed`.
+        """
+        end = time.monotonic() + timeout_s
+        for lane in self._lanes:
+            lane.shut()
+        return sum(lane.join(end - time.monotonic()) for lane in self._lanes)
+
+
+def _named(sinks: Sequence[Sink]) -> list[tuple[str, Sink]]:
+    """Name sinks after their class: jsonl, sqlite; a second of its kind becomes jsonl-2."""
+    named: list[tuple[str, Sink]] = []
+    seen: dict[str, int] = {}
+    for sink in sinks:
+        base = type(sink).__name__.removesuffix("Sink").lower() or "sink"
+        seen[base] = seen.get(base, 0) + 1
+        named.append((base if seen[base] == 1 else f"{base}-{seen[base]}", sink))
+    return named
+
+
+def _size(entry: Entry) -> int:
+    """Estimate the memory an entry holds: the texts that can be long are measured, the rest is a constant."""
+    if not isinstance(entry, RouteRecord):
+        return _FEEDBACK_BYTES
+    outcomes = entry.outcomes
+    size = _RECORD_BYTES + _OUTCOME_BYTES * len(outcomes)
+    source = entry.input
+    if source is not None and source.text is not None:
+        size += getsizeof(source.text)
+    for outcome in outcomes:
+        prediction = outcome.prediction
+        if prediction is not None and prediction.output is not None:
+            size += _held(prediction.output, 3)
+    if entry.meta:
+        size += _held(entry.meta, 3)
+    return size
+
+
+def _held(value: Any, depth: int) -> int:
+    """Measure a value and what it holds, `depth` levels down; a long row of parts is judged by its first 64."""
+    size = getsizeof(value, 64)
+    if depth and value and isinstance(value, dict | list | tuple):
+        parts = value.values() if isinstance(value, dict) else value
+        looked_at = min(len(parts), 64)
+        inside = sum([_held(part, depth - 1) for part in islice(parts, looked_at)])
+        size += inside * len(parts) // looked_at
+    return size

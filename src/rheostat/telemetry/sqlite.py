@@ -1,0 +1,261 @@
+"""Records in an embedded database: what happened, answerable by one SQL query, while it is being written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from rheostat.clock import Clock, SystemClock
+from rheostat.errors import StoreError
+from rheostat.telemetry.base import Entry
+from rheostat.telemetry.encode import EntryEncoder, decode
+from rheostat.telemetry.schema import ATTEMPT_COLUMNS, RECORD_COLUMNS, connect
+from rheostat.telemetry.text import MAX_TEXT
+from rheostat.types import Feedback, RouteRecord
+
+P99_BY_VERSION: Final = """
+WITH ranked AS (
+  SELECT model, version, elapsed_s,
+         row_number() OVER (PARTITION BY model, version ORDER BY elapsed_s) AS place,
+         count(*) OVER (PARTITION BY model, version) AS calls
+  FROM attempts WHERE failure IS NULL
+)
+SELECT model, version, calls, elapsed_s AS p99_s FROM ranked
+WHERE place = (calls * 99 + 99) / 100 ORDER BY model, version
+"""
+"""The 99th percentile (nearest rank) of good calls, in seconds, by model and version."""
+
+_RECORD_VALUES = ", ".join("?" for _ in RECORD_COLUMNS[:-1]) + ", CAST(? AS TEXT)"
+_INSERT_RECORD = f"INSERT OR IGNORE INTO records ({', '.join(RECORD_COLUMNS)}) VALUES ({_RECORD_VALUES})"
+_INSERT_ATTEMPT = f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)}) VALUES ({', '.join('?' for _ in ATTEMPT_COLUMNS)})"
+_INSERT_FEEDBACK = "INSERT INTO feedback (request_id, wall, label, reward, source) VALUES (?, ?, ?, ?, ?)"
+_SWEEP_EVERY = 1_000  # rows written between two looks at what has become too old
+_SWEEP_MOST = 5_000  # rows deleted at a time, so that no batch waits long
+
+Row = tuple[Any, ...]
+
+
+class SqliteSink:
+    """Stores entries in a SQLite database in WAL mode; readers are welcome at any time, from any process.
+
+    Tables: `records` (one row a request; `record` is the whole of it as JSON, `seq` rises with every row), `attempts` (one
+    row a try at a model, joined by `seq`; the view `calls` has the request's id, time and route beside it) and `feedback`
+    (joined by `request_id`, in whichever order the two arrive). A second record with a known id is ignored. For example,
+    p99 by model version (this is `P99_BY_VERSION`):
+
+        WITH ranked AS (
+          SELECT model, version, elapsed_s,
+                 row_number() OVER (PARTITION BY model, version ORDER BY elapsed_s) AS place,
+                 count(*) OVER (PARTITION BY model, version) AS calls
+          FROM attempts WHERE failure IS NULL
+        )
+        SELECT model, version, calls, elapsed_s AS p99_s FROM ranked
+        WHERE place = (calls * 99 + 99) / 100 ORDER BY model, version
+
+    Args:
+        path: the file; made if absent.
+        max_rows: records kept, the newest; 0: no limit. Checked every thousand rows, so it may be exceeded by as many.
+        max_age_s: seconds after which a record is deleted; 0: never.
+        max_text: characters of one text that are kept.
+        mask: removes secrets from entries that carry an error.
+
+    Raises:
+        StoreError: the file is damaged, another program's, or cannot be opened; it is left as it is.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_rows: int = 0,
+        max_age_s: float = 0.0,
+        max_text: int = MAX_TEXT,
+        clock: Clock | None = None,
+        mask: Callable[[str], str] | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self._max_rows = max_rows
+        self._max_age_s = max_age_s
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._encode = EntryEncoder(max_text=max_text, mask=mask).encode
+        self._unswept = 0
+        try:
+            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+            self._open()
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"cannot write records to {self.path}: {error.strerror or error}") from error
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Store the entries in one transaction: all of them, or none and an error."""
+        self._follow()
+        records: list[tuple[RouteRecord, bytes, bool]] = []
+        feedback: list[Row] = []
+        for entry in entries:
+            data, kept, changed = self._encode(entry)
+            if isinstance(kept, RouteRecord):
+                records.append((kept, data, changed))
+            else:
+                feedback.append((kept.request_id, kept.wall, kept.label, kept.reward, kept.source))
+        database = self._database
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            if records:
+                self._insert(records)
+            if feedback:
+                database.executemany(_INSERT_FEEDBACK, feedback)
+            self._sweep(len(entries))
+            database.execute("COMMIT")
+        except BaseException as error:
+            if database.in_transaction:
+                database.rollback()
+            if type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError):  # the store, not the rows
+                raise StoreError(f"{self.path}: {error}") from error
+            raise
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    def _open(self) -> None:
+        self._database = connect(self.path, write=True)
+        self._identity = _identity(self.path)
+
+    def _follow(self) -> None:
+        """Open the file anew when somebody moved or deleted it: otherwise rows would go where nobody finds them."""
+        if _identity(self.path) != self._identity:
+            self._database.close()
+            self._open()
+
+    def _insert(self, records: list[tuple[RouteRecord, bytes, bool]]) -> None:
+        database = self._database
+        first = (database.execute("SELECT max(seq) FROM records").fetchone()[0] or 0) + 1
+        rows = [_record_row(seq, *item) for seq, item in enumerate(records, first)]
+        added = database.executemany(_INSERT_RECORD, rows).rowcount
+        attempts = [row for seq, item in enumerate(records, first) for row in _attempt_rows(seq, item[0])]
+        if added != len(rows):
+            known = {seq for (seq,) in database.execute("SELECT seq FROM records WHERE seq >= ?", (first,))}
+            attempts = [row for row in attempts if row[0] in known]
+        database.executemany(_INSERT_ATTEMPT, attempts)
+
+    def _sweep(self, written: int) -> None:
+        """Delete what is over the limits, a bounded number of rows at a time."""
+        self._unswept += written
+        if self._unswept < _SWEEP_EVERY or not (self._max_rows or self._max_age_s):
+            return
+        database = self._database
+        oldest, newest = database.execute("SELECT min(seq), max(seq) FROM records").fetchone()
+        keep_from = 0
+        if self._max_rows and newest is not None:
+            keep_from = newest - self._max_rows + 1
+        if self._max_age_s:
+            limit = self._clock.wall() - self._max_age_s
+            young = database.execute("SELECT min(seq) FROM records WHERE ts >= ?", (limit,)).fetchone()[0]
+            keep_from = max(keep_from, young if young is not None else (newest or 0) + 1)
+            database.execute("DELETE FROM feedback WHERE wall < ? AND wall > 0", (limit,))
+        if self._max_rows:
+            last = database.execute("SELECT max(number) FROM feedback").fetchone()[0] or 0
+            database.execute("DELETE FROM feedback WHERE number <= ?", (last - self._max_rows,))
+        if oldest is None or keep_from <= oldest:
+            self._unswept = 0
+            return
+        until = min(keep_from, oldest + _SWEEP_MOST)
+        database.execute("DELETE FROM records WHERE seq < ?", (until,))
+        database.execute("DELETE FROM attempts WHERE seq < ?", (until,))
+        if until == keep_from:
+            self._unswept = 0
+
+
+class SqliteReader:
+    """Reads a record database, from any thread, while others write.
+
+    Raises:
+        StoreError: the file is absent, damaged, or no record database.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._database = connect(self._path, write=False)
+        self._lock = threading.Lock()
+
+    def get(self, request_id: str) -> RouteRecord | None:
+        """Return the record with this request id, or None."""
+        rows = self.query("SELECT CAST(record AS BLOB) FROM records WHERE id = ?", (_storable(request_id),))
+        return decode(rows[0][0], RouteRecord) if rows else None
+
+    def recent(self, count: int, route: str | None = None) -> list[RouteRecord]:
+        """Return the last `count` records, newest first; of one route where it is named."""
+        return [decode(row[0], RouteRecord) for row in self.query(
+            "SELECT CAST(record AS BLOB) FROM records WHERE ?1 IS NULL OR route = ?1 ORDER BY seq DESC LIMIT ?2",
+            (route, max(0, count)),
+        )]  # fmt: skip
+
+    def feedback_for(self, request_id: str) -> list[Feedback]:
+        """Return the judgements on one request, in the order they came."""
+        return [
+            Feedback(request_id=row[0], wall=row[1], label=row[2], reward=row[3], source=row[4])
+            for row in self.query(
+                "SELECT request_id, wall, label, reward, source FROM feedback WHERE request_id = ? ORDER BY number",
+                (_storable(request_id),),
+            )
+        ]
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one query (the database is open for reading only).
+
+        Raises:
+            StoreError: SQLite refuses it; the message says why.
+        """
+        try:
+            with self._lock:
+                return self._database.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self._path}: {error}") from error
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_dev
+
+
+def _storable(request_id: str) -> str:
+    return request_id.encode("utf-8", "replace").decode()
+
+
+def _record_row(seq: int, record: RouteRecord, data: bytes, changed: bool) -> Row:
+    return (
+        seq, record.id, record.wall, record.route, record.status, record.route_type, record.reason, record.label,
+        record.confidence, record.selected_model, record.selected_version, record.level, record.fallback_reason,
+        record.cost, record.elapsed_s, record.overhead_s, record.deciding_s, record.propensity, record.policy_version,
+        record.config_version, record.tenant, record.session, record.error_type, changed, data,
+    )  # fmt: skip
+
+
+def _attempt_rows(seq: int, record: RouteRecord) -> Iterator[Row]:
+    """One row a try. The version is that of the model which gave the outcome; a try at another model leaves it empty.
+    The label and the confidence stand with the try that gave them."""
+    position = 0
+    for outcome in record.outcomes:
+        served_by = outcome.served_by or outcome.model
+        prediction = outcome.prediction
+        for attempt in outcome.attempts:
+            failure = attempt.failure
+            good = prediction if failure is None and attempt.model == served_by else None
+            yield (
+                seq, position, attempt.model, outcome.version if attempt.model == served_by else "",
+                attempt.started_s, attempt.elapsed_s, None if failure is None else failure.kind,
+                None if failure is None else failure.upstream_status,
+                None if good is None else good.confidence, None if good is None else good.label,
+            )  # fmt: skip
+            position += 1
