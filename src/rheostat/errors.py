@@ -6,6 +6,7 @@ RheostatError
 │   ├── TooLarge 413   └── UnsupportedType 415
 ├── ConfigError            the operator's file is wrong; carries every problem found
 ├── ContractError          a model broke its input/output contract at load
+├── StoreError             a file or database of records cannot be used
 ├── Overloaded 503         no room now; says when to come back
 ├── DeadlineExceeded 504   the request's own time is over
 ├── NoAnswer 502           every model and every rung of the ladder failed
@@ -139,6 +140,12 @@ class MissingExtra(RheostatError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part: pip install 'rheostat[{extra}]'")
+
+
+class StoreError(RheostatError, OSError):
+    """A file or database of records cannot be used; it is left as it is. Also an OSError, so that a writer tries again."""
+
+    type = "store_error"
 
 
 class Overloaded(RheostatError):
