@@ -111,9 +111,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         links={model: pool[model].link() for model in allowed},
         default=settings.fallback.default or (named[0] if named else allowed[0]),
     )
-    held = tuple(
-        (part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None
-    )
+    held = tuple((part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None)
     return Lane(
         name=name,
         route=route,

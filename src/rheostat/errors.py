@@ -6,6 +6,7 @@ RheostatError
 │   ├── TooLarge 413   └── UnsupportedType 415
 ├── ConfigError            the operator's file is wrong; carries every problem found
 ├── ContractError          a model broke its input/output contract at load
+├── FetchError             files that an example needs could not be had
 ├── StoreError             a file or database of records cannot be used
 ├── Overloaded 503         no room now; says when to come back
 ├── DeadlineExceeded 504   the request's own time is over
@@ -30,6 +31,7 @@ class Rule(NamedTuple):
 
 FAILURES: Final[dict[str, Rule]] = {
     "timeout": Rule(504, retryable=True, counts=True, final=False),
+    "deadline": Rule(504, retryable=False, counts=False, final=False),
     "connection": Rule(502, retryable=True, counts=True, final=False),
     "upstream_error": Rule(502, retryable=True, counts=True, final=False),
     "bad_output": Rule(502, retryable=False, counts=True, final=False),
@@ -131,6 +133,12 @@ class ContractError(RheostatError):
     """A model broke the input/output contract; it takes no traffic."""
 
     type = "contract_error"
+
+
+class FetchError(RheostatError):
+    """Files that an example needs could not be had; the message says what to do."""
+
+    type = "fetch_error"
 
 
 class MissingExtra(RheostatError):

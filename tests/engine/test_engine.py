@@ -18,10 +18,10 @@ from rheostat.pool import Model, ModelSettings, Pool
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.signals.base import Scorer
 from rheostat.testing import Act, Scripted, VirtualLoop, run_virtual, scripted_model
 from rheostat.types import Prediction, Request, RouteRecord
 from rheostat.types.duration import Duration
-
 from tests.policies.test_policies import MODELS, nodes
 
 SURE = Act(Prediction("a", 0.95), 0.1)
@@ -33,7 +33,7 @@ HANG = Act(hang=True)
 class Bench:
     """An engine over scripted models."""
 
-    def __init__(self, policy: object, models: dict[str, Model], **fallback: Any) -> None:
+    def __init__(self, policy: object, models: dict[str, Model], scorers: tuple[Scorer, ...] = (), **fallback: Any) -> None:
         self.loop = VirtualLoop()
         self.records: list[RouteRecord] = []
         self.pool = Pool(models)
@@ -45,7 +45,8 @@ class Bench:
             default=fallback.get("default") or models_of(parsed)[0],
         )
         held = tuple((p.name, p.key) for p in walk(parsed) if getattr(p, "hysteresis", None) is not None)
-        self.plan = Plan(version="v", lanes={"default": Lane(name="default", route=route, held=held)}, pool=self.pool)
+        lane = Lane(name="default", route=route, held=held, scorers=scorers)
+        self.plan = Plan(version="v", lanes={"default": lane}, pool=self.pool)
         self.engine = Engine(self.loop, Holds(), (self.records.append,))
 
     def run(self, *requests: dict[str, Any], leave_after: float | None = None) -> list[Served]:
@@ -336,7 +337,7 @@ def test_an_inline_model_that_raises_or_lies_is_only_its_own_failure() -> None:
         def __init__(self) -> None:
             self.replies: list[Any] = [[], [Prediction("zzz", 0.9)], [Prediction("a", float("nan"))], None]
 
-        def predict(self, rows: Sequence[Any]) -> Any:
+        def predict(self, rows: Sequence[Any]) -> Any:  # noqa: ARG002
             reply = self.replies.pop(0)
             if reply is None:
                 raise ZeroDivisionError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from rheostat.testing import check_policy
 from rheostat.types import Answer, Call, Context, Decline, Failure, Outcome, Prediction, Request
 
 
-def ctx(text: str = "hello", signals: dict[str, float] | None = None, held: dict[str, str] | None = None, **more: object) -> Context:
+def ctx(
+    text: str = "hello", signals: dict[str, float] | None = None, held: dict[str, str] | None = None, **more: object
+) -> Context:
     return Context(Request(id="r1", data=text, text=text, **more), signals or {}, {}, held or {})  # type: ignore[arg-type]
 
 
@@ -26,9 +30,7 @@ def bad(model: str, kind: str = "timeout") -> Outcome:
 CASCADE = {"cascade": {"stages": ["fast", "large"], "threshold": 0.8}}
 
 
-@pytest.mark.parametrize(
-    ("confidence", "keeps"), [(0.0, False), (0.7999, False), (0.8, True), (1.0, True), (None, False)]
-)
+@pytest.mark.parametrize(("confidence", "keeps"), [(0.0, False), (0.7999, False), (0.8, True), (1.0, True), (None, False)])
 def test_cascade_border_belongs_to_the_cheap_side(confidence: float | None, keeps: bool) -> None:
     decision = parse_policy(CASCADE).decide(ctx(), (ok("fast", confidence),))
     assert isinstance(decision, Answer if keeps else Call)
@@ -93,7 +95,7 @@ def test_a_score_that_trembles_switches_once() -> None:
         answer = policy.decide(context, (ok(call.models[0]),))  # type: ignore[union-attr]
         held = {answer.hold[0]: answer.hold[1]}  # type: ignore[union-attr,index]
         chosen.append(call.models[0])  # type: ignore[union-attr]
-    assert sum(a != b for a, b in zip(chosen[:1000], chosen[1:1000], strict=False)) <= 1
+    assert sum(a != b for a, b in pairwise(chosen[:1000])) <= 1
     assert chosen[1000] == "s"
     assert chosen[1020] == "w"
 
@@ -155,7 +157,7 @@ def test_split_is_stable_and_moves_only_what_it_must() -> None:
     assert half == arms(50, 50)
     assert abs(half.count("A") / 10_000 - 0.5) < 0.015
     moved = [(old, new) for old, new in zip(half, more, strict=True) if old != new]
-    assert {pair for pair in moved} == {("B", "A")}
+    assert set(moved) == {("B", "A")}
     assert 0.09 < len(moved) / 10_000 < 0.11
     covered = arms(50, 50, coverage=0.2)
     assert all(now in ("-", was) for was, now in zip(half, covered, strict=True))
@@ -165,7 +167,16 @@ def test_split_is_stable_and_moves_only_what_it_must() -> None:
     assert 0.47 < both.count("A") / len(both) < 0.53
 
 
-TEXTS = ["REFUND", "ＲＥＦＵＮＤ", "re\u200bfund", "Refund😀", "ｒｅｆｕｎｄ", "我要退款！", "my re\u0301sume\u0301", "REFUNDİNG"]
+TEXTS = [
+    "REFUND",
+    "ＲＥＦＵＮＤ",
+    "re\u200bfund",
+    "Refund😀",
+    "ｒｅｆｕｎｄ",
+    "我要退款！",
+    "my re\u0301sume\u0301",
+    "REFUNDİNG",
+]
 
 
 def rules(normalise: bool) -> dict[str, object]:
@@ -266,7 +277,9 @@ def nodes() -> st.SearchStrategy[object]:
     return st.recursive(
         simple,
         lambda inner: st.one_of(
-            st.builds(lambda a, b, cut: {"binary": {"signal": "d", "threshold": cut, "weak": a, "strong": b}}, inner, inner, CUTS),
+            st.builds(
+                lambda a, b, cut: {"binary": {"signal": "d", "threshold": cut, "weak": a, "strong": b}}, inner, inner, CUTS
+            ),
             st.builds(lambda a, b: {"split": {"arms": [{"use": a, "share": 1}, {"use": b, "share": 2}]}}, inner, inner),
             st.builds(lambda a, b: {"chain": [{"rules": [{"when": "signals.d > 0.7", "use": a}]}, b]}, inner, inner),
         ),

@@ -80,12 +80,13 @@ class Engine:
                 outcomes = await self._advance(plan, lane, request, fresh, running)
                 now = self.clock.monotonic()
                 waited += now - began
+                if now >= request.deadline and all(_cut(outcome) for outcome in outcomes):
+                    journey.expire(now - request.received, outcomes)
+                    break
                 fresh = ()
                 for outcome in outcomes:
                     if journey.ending is None:
                         fresh += journey.arrived(outcome, now - request.received)
-                if not outcomes and journey.ending is None:
-                    journey.expire(now - request.received)
             ending = journey.ending or Ending(error=RheostatError("the journey has no ending"))
             if ending.hold is not None:
                 self._hold(lane, request, ending.hold)
@@ -133,10 +134,10 @@ class Engine:
             model = pool[fresh[0]]
             if model.inline:
                 return [executor.run_now(model, request, tries)]
-            return [await executor.run(model, request, tries)]
+            return [await executor.run(model, request, tries, lane.deadline_s)]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
-                task = asyncio.ensure_future(executor.run(pool[name], request, tries))
+                task = asyncio.ensure_future(executor.run(pool[name], request, tries, lane.deadline_s))
                 running[task] = name
         at_once = [executor.run_now(pool[name], request, tries) for name in fresh if pool[name].inline]
         if at_once:
@@ -217,6 +218,11 @@ class Engine:
             error=str(error) if error is not None else None,
             error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
         )
+
+
+def _cut(outcome: Outcome) -> bool:
+    """True when time, and not the model, ended the call."""
+    return outcome.failure is not None and outcome.failure.kind in ("timeout", "deadline")
 
 
 def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from rheostat.pool import Backend, RemoteBackend, Reply
 
 PAUSE_S = 0.05
-"""First pause before another try at a remote model; doubles, with jitter, never past the deadline."""
+"""First pause before another try at a remote model; doubles, with jitter, never past the deadline.
+
+An attempt that the request's own deadline cuts off is a `timeout`, which counts against the model, only if the model had
+at least half of the time it is normally given; otherwise it is a `deadline`, so that hurried clients open no breaker."""
 
 
 class Executor:
@@ -42,8 +45,11 @@ class Executor:
             if not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
 
-    async def run(self, model: Model, request: Request, tries: int) -> Outcome:
-        """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline."""
+    async def run(self, model: Model, request: Request, tries: int, patience_s: float) -> Outcome:
+        """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline.
+
+        `patience_s` bounds an attempt at a model without a `timeout` of its own (0: the request's deadline alone).
+        """
         attempts: list[Attempt] = []
         while True:
             full = await self._place(model, request)
@@ -54,7 +60,7 @@ class Executor:
                 self._leave(model)
                 return _outcome(model, None, _unavailable(model, began), attempts)
             try:
-                prediction, failure = _judged(model, await self._attempt(model, request, began))
+                prediction, failure = _judged(model, await self._attempt(model, request, began, patience_s))
             except asyncio.CancelledError:
                 now = self.clock.monotonic()
                 model.ended(Failure("cancelled"), False, now - began, now)
@@ -67,10 +73,12 @@ class Executor:
             pause = PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             await asyncio.sleep(max(0.0, min(pause, request.deadline - now)))
 
-    async def _attempt(self, model: Model, request: Request, began: float) -> Reply:
+    async def _attempt(self, model: Model, request: Request, began: float, patience_s: float) -> Reply:
         """One try; its place is given back when the work really ends, which for a thread may be after the timeout."""
         left = max(0.0, request.deadline - began)
-        timeout = min(model.settings.timeout or left, left)
+        patience = float(model.settings.timeout or patience_s or left)
+        timeout = min(patience, left)
+        late = ModelError("timeout" if 2 * left >= patience else "deadline", f"no answer within {timeout:.3f} s")
         try:
             if model.remote:
                 try:
@@ -82,9 +90,9 @@ class Executor:
             work = asyncio.get_running_loop().run_in_executor(model.threads, _ask, model, request)
             work.add_done_callback(lambda done: self._thread_ended(model, done))
             done, _ = await asyncio.wait((work,), timeout=timeout if timeout != float("inf") else None)
-            return work.result() if done else ModelError("timeout", f"no answer within {timeout:.3f} s")
+            return work.result() if done else late
         except TimeoutError:
-            return ModelError("timeout", f"no answer within {timeout:.3f} s")
+            return late
         except ModelError as error:
             return error
         except Exception as error:  # whatever a backend raises is this attempt's failure only
@@ -110,7 +118,7 @@ class Executor:
             elif ticket in model.waiting:
                 model.waiting.remove(ticket)
             if isinstance(error, TimeoutError):
-                return Failure("timeout", "the deadline passed while waiting for a place")
+                return Failure("deadline", "the deadline passed while waiting for a place")
             raise
         return None
 
@@ -169,9 +177,7 @@ def _again(failure: Failure | None, done: int, tries: int, now: float, deadline:
     return failure is not None and done < tries and FAILURES[failure.kind].retryable and now < deadline
 
 
-def _outcome(
-    model: Model, prediction: Prediction | None, failure: Failure | None, attempts: Sequence[Attempt]
-) -> Outcome:
+def _outcome(model: Model, prediction: Prediction | None, failure: Failure | None, attempts: Sequence[Attempt]) -> Outcome:
     elapsed = sum(attempt.elapsed_s for attempt in attempts)
     return Outcome(
         model.name,

@@ -7,7 +7,7 @@ The driver starts the models it is told to start, reports each outcome once, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
@@ -107,12 +107,17 @@ class Journey:
             return ()
         return self._ask()
 
-    def expire(self, at_s: float) -> None:
-        """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started."""
+    def expire(self, at_s: float, cut: Sequence[Outcome] = ()) -> None:
+        """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started.
+
+        `cut` are outcomes of models that the deadline itself cut off; their attempts are kept.
+        """
         self.at_s = at_s
+        attempts = {outcome.model: outcome.attempts for outcome in cut}
         for model in sorted(self.in_flight):
-            late = Failure("timeout", "the request's deadline passed")
-            self.history += (Outcome(self.standing.get(model, model), failure=late, served_by=model),)
+            failure = Failure("deadline", "the request's deadline passed")
+            asked = self.standing.get(model, model)
+            self.history += (Outcome(asked, failure=failure, attempts=attempts.get(model, ()), served_by=model),)
         self.falling = "deadline passed"
         self._climb(may_call=False)
 
@@ -239,7 +244,7 @@ class Journey:
         kinds = {failure.kind for _, failure in failures}
         told = "; ".join(f"{model}: {failure.kind}" for model, failure in failures)
         waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]
-        if kinds <= {"timeout"} and kinds:
+        if kinds and kinds <= {"timeout", "deadline"}:
             status = 504
         elif kinds <= {"unavailable", "overloaded", "rate_limited"}:
             status = 503

@@ -50,9 +50,7 @@ class Split(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         decision = arm.use.decide(ctx, history)
         if isinstance(decision, Decline):
             return decision
-        return structs.replace(
-            decision, reason=f"arm {label}: {decision.reason}", propensity=decision.propensity * share
-        )
+        return structs.replace(decision, reason=f"arm {label}: {decision.reason}", propensity=decision.propensity * share)
 
     def _arm(self, point: float) -> tuple[Arm, float]:
         total = sum(arm.share for arm in self.arms)

@@ -91,4 +91,3 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             ConfigError, ContractError, MissingExtra: it cannot be loaded; the message says what to do.
         """
         raise NotImplementedError(type(self).__name__)
-

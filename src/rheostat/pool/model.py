@@ -41,9 +41,7 @@ class Model:
         self.backend = backend
         self.labels = backend.labels or settings.labels or None
         self.remote = isinstance(backend, RemoteBackend)
-        self.inline = not self.remote and (
-            settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S)
-        )
+        self.inline = not self.remote and (settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S))
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.in_flight = 0
