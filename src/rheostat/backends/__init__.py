@@ -1,0 +1,25 @@
+"""The kinds of model a config may name. Heavy libraries are imported when a model is opened, not before."""
+
+from rheostat.backends.check import ContractReport, check_contract, check_remote_contract
+from rheostat.backends.http import HttpModel
+from rheostat.backends.onnx import OnnxModel
+from rheostat.backends.openai import OpenAIModel
+from rheostat.backends.python import PythonModel
+from rheostat.backends.reply import as_reply
+from rheostat.backends.sklearn import SklearnModel
+from rheostat.backends.template import TemplateModel
+from rheostat.backends.text_rules import RulesModel
+from rheostat.pool.backend import ModelSettings
+
+BACKENDS: dict[str, type[ModelSettings]] = {
+    "http": HttpModel,
+    "onnx": OnnxModel,
+    "openai": OpenAIModel,
+    "python": PythonModel,
+    "rules": RulesModel,
+    "sklearn": SklearnModel,
+    "template": TemplateModel,
+}
+"""Settings by the name that `backend:` takes in a config."""
+
+__all__ = ["BACKENDS", "ContractReport", "as_reply", "check_contract", "check_remote_contract"]
