@@ -16,7 +16,8 @@ def test_every_way_of_writing_a_known_secret_is_found():
     basic = base64.b64encode(f"someone:{SECRET}".encode()).decode()
     for form in (
         SECRET, quote(SECRET), quote(SECRET, safe=""), quote_plus(SECRET), quote(SECRET, safe="").lower(),
-        json.dumps(SECRET), repr(SECRET), html.escape(SECRET), base64.b64encode(SECRET.encode()).decode(), SECRET.encode().hex(),
+        json.dumps(SECRET), repr(SECRET), html.escape(SECRET), base64.b64encode(SECRET.encode()).decode(),
+        SECRET.encode().hex(),
         base64.urlsafe_b64encode(b"a:" + SECRET.encode()).decode(), quote(quote(SECRET, safe=""), safe=""), basic,
     ):  # fmt: skip
         masked = mask_secrets(f"before ({form}) after", [SECRET])

@@ -68,9 +68,9 @@ def test_events_and_gauges(metrics):
     metrics.count_reload("ok")
     metrics.count_reload("failed")
     metrics.count_router_error("signal")
-    metrics.count_invalid_confidence("fast")
+    metrics.gauge("rheostat_invalid_confidence_total", lambda: {"fast": 1})
     metrics.gauge("rheostat_in_flight", lambda: {"fast": 3, "stranger": 1, "another": 1})
-    metrics.gauge("rheostat_holds", lambda: 7)
+    metrics.gauge("rheostat_holds", lambda: {"": 7})
     metrics.gauge("rheostat_records_dropped_total", lambda: {"queue_full": 5})
     metrics.gauge("rheostat_queue", lambda: {"fast": 1 / 0})
     page = read(metrics.render())
@@ -85,6 +85,14 @@ def test_events_and_gauges(metrics):
     assert not [key for key in page if key[0] == "rheostat_queue"]
     with pytest.raises(ValueError, match="known: rheostat_breaker_state"):
         metrics.gauge("rheostat_typo", dict)
+
+
+def test_the_preset_and_the_routers_own_failures_have_names(metrics, make_record):
+    why = "router_unavailable: the policy raised KeyError('abc')"
+    metrics.observe(make_record(1, level=5, fallback_reason=why, selected_model="preset"))
+    page = read(metrics.render())
+    assert page["rheostat_fallback_total", (("level", "5"), ("reason", "router_unavailable"))] == 1
+    assert page["rheostat_selected_total", (("model", "preset"), ("route", "default"))] == 1
 
 
 def test_clients_cannot_create_series(metrics, make_record):
@@ -108,7 +116,6 @@ def test_clients_cannot_create_series(metrics, make_record):
             )
         )  # fmt: skip
         metrics.count_router_error(junk())
-        metrics.count_invalid_confidence(junk())
     page = metrics.render()
     grown = len(page.splitlines()) - start
     assert 60 < grown < 250

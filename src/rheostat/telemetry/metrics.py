@@ -33,17 +33,19 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_queue": ("gauge", "model", "Requests waiting for a place at a model now."),
     "rheostat_breaker_state": ("gauge", "model", "0 closed, 1 half-open, 2 open."),
     "rheostat_holds": ("gauge", "", "Keys whose last choice is remembered for hysteresis."),
+    "rheostat_invalid_confidence_total": ("counter", "model", "Confidences that were no number from 0 to 1."),
     "rheostat_records_queued": ("gauge", "sink", "Records waiting to be written."),
     "rheostat_records_dropped_total": ("counter", "reason", "Records that could not be stored, by reason."),
 }
-"""What may be read at scrape time: kind, label name ("" for none), help."""
+"""What is read where it is kept, when the page is asked for: kind, label name ("" for none), help."""
 
 _EVENTS: Final[dict[str, tuple[str, str]]] = {
     "rheostat_reloads_total": ("Reloads of the config.", "result"),
     "rheostat_router_errors_total": ("Failures of the router itself.", "reason"),
-    "rheostat_invalid_confidence_total": ("Confidences that were no number from 0 to 1.", "model"),
 }
 
+_PRESET = "preset"  # stands where a model's name stands when the configured answer was given
+_ROUTER = "router_unavailable"
 _STATUSES = ("ok", "degraded", "error", "rejected", "cancelled")
 _log = logging.getLogger("rheostat.telemetry")
 Counts = dict[tuple[str, ...], float]
@@ -90,7 +92,7 @@ class Metrics:
     def __init__(self, *, routes: Iterable[str] = (), models: Iterable[str] = (), version: str = "") -> None:
         self._version = version
         self._routes_allowed = Labels(routes)
-        self._models = Labels(models)
+        self._models = Labels((*models, _PRESET))
         self._versions: dict[str, Labels] = {}
         self._reasons = Labels(spare=50)
         self._types = Labels(spare=20)
@@ -139,7 +141,9 @@ class Metrics:
             (cell if cell is not None else self._weight(route, model)).observe(weight)
         self._tries(record.outcomes)
         if record.level:
-            key = (str(min(record.level, 9)), self._reasons.of(record.fallback_reason))
+            why = record.fallback_reason
+            reason = _ROUTER if why.startswith(_ROUTER) else self._reasons.of(why)  # what follows it is free text
+            key = (str(min(record.level, 9)), reason)
             self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
         if record.cancelled:
             self._cancelled(record)
@@ -155,10 +159,6 @@ class Metrics:
     def count_router_error(self, reason: str) -> None:
         """Count a request that went to the default model because the router itself failed."""
         self._count("rheostat_router_errors_total", self._reasons.of(reason))
-
-    def count_invalid_confidence(self, model: str) -> None:
-        """Count a confidence that was no number from 0 to 1."""
-        self._count("rheostat_invalid_confidence_total", self._models.of(model))
 
     def gauge(self, name: str, read: Callable[[], Mapping[str, float] | float]) -> None:
         """Read a number (or one per label value) whenever the page is asked for; replaces an earlier one of this name.
