@@ -133,8 +133,8 @@ def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Record
     if settings.jsonl is not None:
         sinks.append(JsonlSink(str(Path(base) / settings.jsonl), mask=masker.mask))
     if settings.sqlite is not None:
-        sinks.append(SqliteSink(str(Path(base) / settings.sqlite), keep_rows=settings.keep_rows, mask=masker.mask))
-    return Recorder(sinks)
+        sinks.append(SqliteSink(str(Path(base) / settings.sqlite), max_rows=settings.keep_rows, mask=masker.mask))
+    return Recorder(sinks, mask=masker.mask)
 
 
 def _stamp(settings: ModelSettings | ScorerSettings, base: str) -> Stamp:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import uuid_utils
@@ -13,13 +14,12 @@ from rheostat.build import Wiring, build, open_recorder
 from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
-from rheostat.errors import ConfigError, NotFound, RheostatError
+from rheostat.errors import ConfigError, NotFound, Problem, RheostatError
 from rheostat.resilience.holds import Holds
-from rheostat.telemetry import Masker, Metrics, Recorder
+from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 
 _log = logging.getLogger("rheostat.router")
-FORCED_TIMEOUT_MIN_S = 0.001
 
 
 class Router:
@@ -40,7 +40,7 @@ class Router:
         self._retired: dict[int, Wiring] = {}
         self._reloading = asyncio.Lock()
         holds = wiring.loaded.config.holds
-        self.engine = Engine(clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put))
+        self.engine = Engine(clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch))
         self._register_gauges()
 
     @classmethod
@@ -157,7 +157,7 @@ class Router:
     def feedback(self, feedback: Feedback) -> None:
         """Keep a later judgement on a request; it is joined to its record by the request id."""
         self.recorder.put(feedback)
-        self.metrics.feedback()
+        self.metrics.count_feedback()
 
     async def reload(self, source: Loaded | ConfigError | None = None) -> bool:
         """Take up a new config (default: the file that was opened, read again); a bad one changes nothing.
@@ -178,7 +178,7 @@ class Router:
             except RheostatError as error:
                 self.last_error = self.masker.mask(str(error))
                 self.last_error_wall = self.clock.wall()
-                self.metrics.reloaded("refused")
+                self.metrics.count_reload("failed")
                 _log.error("config refused, the old one stays: %s", self.last_error)
                 return False
             old, self._wiring = self._wiring, fresh
@@ -186,7 +186,7 @@ class Router:
             self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
             self.reloads += 1
             self.last_error = None
-            self.metrics.reloaded("ok")
+            self.metrics.count_reload("ok")
             _log.info("config %s is in force", loaded.version)
             self._retired[id(old)] = old
             if not self._users.get(id(old)):
@@ -223,13 +223,18 @@ class Router:
         Raises:
             NotFound: no such record, or no SQLite sink is configured.
         """
+        loaded = self._wiring.loaded
+        if loaded.config.records.sqlite is None:
+            raise NotFound("records are looked up in SQLite; set `records.sqlite`")
         self.recorder.flush(1.0)
-        for sink in self.recorder.sinks:
-            get = getattr(sink, "get", None)
-            found = get(request_id) if get is not None else None
-            if found is not None:
-                return found  # type: ignore[no-any-return]
-        raise NotFound(f"no record {request_id[:80]!r} (records are looked up in `records.sqlite`)")
+        reader = SqliteReader(Path(loaded.base) / loaded.config.records.sqlite)
+        try:
+            found = reader.get(request_id)
+        finally:
+            reader.close()
+        if found is None:
+            raise NotFound(f"no record {request_id[:80]!r}")
+        return found
 
     def status(self) -> dict[str, Any]:
         """Say what runs: config version, last refusal, every model's state, the recorder's."""
@@ -271,6 +276,12 @@ class Router:
             await model.aclose()
         await asyncio.to_thread(self.recorder.close)
 
+    def _watch(self, record: RouteRecord) -> None:
+        """Count and say what is the router's own trouble."""
+        if record.status == "degraded" and record.fallback_reason.startswith("router_unavailable"):
+            self.metrics.count_router_error("router_unavailable")
+            _log.warning("request %s: %s", record.id, self.masker.mask(record.fallback_reason))
+
     def _register_gauges(self) -> None:
         def models(value: Any) -> Any:
             return lambda: {name: value(model) for name, model in self._wiring.plan.pool.models.items()}
@@ -282,7 +293,5 @@ class Router:
         self.metrics.gauge("rheostat_holds", lambda: {"": float(len(self.engine.holds))})
 
 
-def _restart_needed(name: str) -> Any:
-    from rheostat.errors import Problem
-
+def _restart_needed(name: str) -> Problem:
     return Problem(name, None, "cannot change while serving; restart the gateway to change it")

@@ -169,7 +169,7 @@ class Engine:
     def _record(
         self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
     ) -> RouteRecord:
-        elapsed = self.clock.monotonic() - request.received
+        decided = self.clock.monotonic() - request.received
         history = journey.history if journey is not None else ()
         prediction, error = ending.prediction, ending.error
         selected = _selected(ending, history)
@@ -183,6 +183,8 @@ class Engine:
         trouble = ending.fallback_reason
         if journey is not None and trouble.startswith("router_unavailable") and "signal_error" in journey.ctx.memo:
             trouble = f"{trouble} ({journey.ctx.memo['signal_error']})"
+        kept = summary(request, lane is not None and lane.raw_input)
+        elapsed = self.clock.monotonic() - request.received
         return RouteRecord(
             id=request.id,
             wall=self.clock.wall(),
@@ -210,7 +212,8 @@ class Engine:
             cost=cost,
             elapsed_s=elapsed,
             overhead_s=max(0.0, elapsed - waited),
-            input=summary(request, lane is not None and lane.raw_input),
+            deciding_s=max(0.0, decided - waited),
+            input=kept,
             meta=request.meta,
             session=request.session,
             tenant=request.tenant,
