@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rheostat.pool import ModelSettings
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+
+
+def _more_than_zero(name: str, value: float) -> None:
+    if not value > 0.0:
+        raise ValueError(f"`{name}` must be more than 0, got {value:g}")
+
 
 class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way in. `policy` decides (a model's name, a policy, or `{file: tuned.yaml}`); `deadline` bounds a request whose
-    client asks for no shorter time; `fallback` is the ladder; `models` limits the candidates (default: all)."""
+    client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates
+    (default: all)."""
 
     policy: Any
     deadline: Duration = Duration(10.0)
@@ -28,8 +38,8 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     jsonl: str | None = None
     sqlite: str | None = None
-    input: str = "summary"
-    keep_rows: int = 1_000_000
+    input: Literal["summary", "raw"] = "summary"
+    keep_rows: Count = 1_000_000
 
 
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,35 +51,50 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     may_force: bool = False
     routes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"KeySettings(key=***, tenant={self.tenant!r}, may_force={self.may_force}, routes={self.routes})"
+
 
 class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The admin port. It does not open without a `secret` of at least 16 characters."""
+    """The admin port. It does not open without a `secret` of at least 16 characters. `port: 0` takes any free port."""
 
     secret: str | None = None
     host: str = "127.0.0.1"
-    port: int = 9090
+    port: Port = 9090
+
+    def __repr__(self) -> str:
+        secret = None if self.secret is None else "***"
+        return f"AdminSettings(secret={secret}, host={self.host!r}, port={self.port})"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gateway. `max_body` is in bytes; `max_in_flight` requests at a time (0: unlimited), the next gets 503;
-    `max_batch` rows in one list; slow clients are cut off after `header_timeout` and `body_timeout`; a stopping gateway
-    gives requests in flight `drain` to finish."""
+    """The gateway. `port: 0` takes any free port. `max_body` is in bytes; `max_in_flight` requests at a time (0:
+    unlimited), the next gets 503; `max_batch` rows in one list; slow clients are cut off after `header_timeout` and
+    `body_timeout`; a stopping gateway gives requests in flight `drain` to finish (0: it does not wait)."""
 
     host: str = "127.0.0.1"
-    port: int = 8080
-    max_body: int = 1_048_576
-    max_batch: int = 1_000
-    max_in_flight: int = 0
+    port: Port = 8080
+    max_body: AtLeastOne = 1_048_576
+    max_batch: AtLeastOne = 1_000
+    max_in_flight: Count = 0
     header_timeout: Duration = Duration(10.0)
     body_timeout: Duration = Duration(30.0)
     drain: Duration = Duration(10.0)
 
+    def __post_init__(self) -> None:
+        _more_than_zero("header_timeout", self.header_timeout)
+        _more_than_zero("body_timeout", self.body_timeout)
+
 
 class HoldSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hysteresis may remember: `limit` keys, each for `idle` after its last use."""
+    """What hysteresis may remember: `limit` keys, each for `idle` after its last use. To remember nothing, leave
+    `hysteresis` out of the policies."""
 
-    limit: int = 10_000
+    limit: AtLeastOne = 10_000
     idle: Duration = Duration(600.0)
+
+    def __post_init__(self) -> None:
+        _more_than_zero("idle", self.idle)
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +102,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     models: dict[str, ModelSettings]
     routes: dict[str, RouteSettings]
-    task: str = "classify"
+    task: Literal["classify"] = "classify"
     labels: tuple[str, ...] = ()
     signals: dict[str, ScorerSettings] = {}
     records: RecordSettings = RecordSettings()

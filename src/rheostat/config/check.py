@@ -1,0 +1,153 @@
+"""What only the whole config can show: names that must exist, circles, clashes, values that make no sense."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from typing import Any
+
+from rheostat.config.check_access import check_access
+from rheostat.config.check_routes import check_routes
+from rheostat.config.draft import Draft, nearest
+from rheostat.errors import Problem
+from rheostat.pool import ModelSettings
+
+FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration")
+"""Settings of models and signals that name a file."""
+RUNS = ("auto", "inline", "thread")
+
+
+def check(draft: Draft) -> list[Problem]:
+    """Note every mistake with the draft's decoder; return the warnings."""
+    if "models" in draft.sections and not draft.models:
+        draft.wrong("models", "there is no model; name at least one")
+    if "routes" in draft.sections and not draft.routes:
+        draft.wrong("routes", "there is no route; name at least one, usually `default`")
+    if len(set(draft.labels)) != len(draft.labels):
+        draft.wrong("labels", "a label stands twice")
+    for name, model in draft.models.items():
+        if model is not None:
+            _model(draft, f"models.{name}", name, model)
+    for name, scorer in draft.signals.items():
+        if scorer is not None:
+            _files(draft, f"signals.{name}", scorer)
+        if name in draft.features:
+            draft.wrong(f"signals.{name}", f"`{name}` is a built-in text feature; choose another name")
+    _circles(draft)
+    _references(draft)
+    _pins(draft)
+    check_routes(draft)
+    _general(draft)
+    check_access(draft)
+    return draft.warnings
+
+
+def _model(draft: Draft, path: str, name: str, model: ModelSettings) -> None:
+    if not (isfinite(model.cost) and model.cost >= 0.0):
+        draft.wrong(f"{path}.cost", f"must be a finite number, 0 or more, got {model.cost}")
+    for key in ("max_concurrency", "queue", "tier"):
+        if getattr(model, key) < 0:
+            draft.wrong(f"{path}.{key}", f"must be 0 or more, got {getattr(model, key)}")
+    if model.queue and not model.max_concurrency:
+        draft.wrong(f"{path}.queue", "has no effect without `max_concurrency`; set that, or remove `queue`")
+    if model.run not in RUNS:
+        draft.wrong(f"{path}.run", f"must be one of {', '.join(RUNS)}, got {model.run!r}; {nearest(model.run, RUNS)}")
+    if not model.version:
+        draft.wrong(f"{path}.version", "must not be empty; it is what a policy file is checked against")
+    for index, peer in enumerate(model.peers):
+        draft.exists(f"{path}.peers[{index}]", peer, draft.models, "model")
+        if peer == name:
+            draft.wrong(f"{path}.peers[{index}]", "a model cannot stand in for itself")
+    if model.lighter is not None:
+        draft.exists(f"{path}.lighter", model.lighter, draft.models, "model")
+    if len(set(model.labels)) != len(model.labels):
+        draft.wrong(f"{path}.labels", "a label stands twice")
+    elif model.labels and draft.labels and set(model.labels) != set(draft.labels):
+        missing = [label for label in draft.labels if label not in model.labels]
+        extra = [label for label in model.labels if label not in draft.labels]
+        said = "; ".join(f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("extra", extra)) if names)
+        draft.wrong(f"{path}.labels", f"must be the labels of the task (in any order); {said}")
+    if model.breaker is not None:
+        breaker = model.breaker
+        for key, value, least in (
+            ("failureThreshold", breaker.failure_threshold, 0),
+            ("successThreshold", breaker.success_threshold, 1),
+        ):
+            if value < least:
+                draft.wrong(f"{path}.breaker.{key}", f"must be {least} or more, got {value}")
+    _files(draft, path, model)
+
+
+def _files(draft: Draft, path: str, settings: Any) -> None:
+    for key in FILE_FIELDS:
+        value = getattr(settings, key, None)
+        if isinstance(value, str) and value and not os.path.exists(os.path.join(draft.base, value)):
+            draft.wrong(f"{path}.{key}", f"there is no file {value} (paths start from the config's folder)")
+
+
+def _circles(draft: Draft) -> None:
+    done: set[str] = set()
+    for start in draft.models:
+        chain: list[str] = []
+        name: str | None = start
+        while name is not None and name not in done and name not in chain:
+            chain.append(name)
+            model = draft.models.get(name)
+            name = model.lighter if model is not None else None
+        if name in chain:
+            circle = [*chain[chain.index(name) :], name]
+            draft.wrong(f"models.{circle[0]}.lighter", f"goes round in a circle: {' -> '.join(circle)}")
+        done.update(chain)
+
+
+def _references(draft: Draft) -> None:
+    for kind, name, path, line in draft.reader.references:
+        known: Iterable[str] = draft.models
+        if kind == "signal":
+            if any(name == own or name.startswith((f"{own}_", f"{own}.")) for own in draft.signals):
+                continue
+            known = [*draft.signals, *draft.features]
+        if name not in known:
+            draft.decoder.problem(path, line, f"unknown {kind} `{name}`; {nearest(name, known)}")
+
+
+def _pins(draft: Draft) -> None:
+    for pin, file, path, line in draft.reader.pins:
+        model = draft.models.get(pin.name)
+        if pin.name not in draft.models:
+            message = f"{file} was tuned with the model `{pin.name}`, which is not in this config; tune again"
+            draft.decoder.problem(path, line, message)
+        elif model is not None and model.version != pin.version:
+            message = (
+                f"{file} was tuned with `{pin.name}` version {pin.version}, the config has version {model.version}: "
+                "its thresholds may not hold any more; tune again, or go back to that version"
+            )
+            draft.decoder.problem(path, line, message)
+
+
+def _general(draft: Draft) -> None:
+    if draft.routes and "default" not in draft.routes:
+        draft.doubtful("routes", "no route is named `default`, so every request has to name its route")
+    records = draft.decoder.decoded.get("records")
+    if "records" not in draft.sections or (records is not None and records.jsonl is None and records.sqlite is None):
+        message = "no records are kept (`jsonl` or `sqlite`), so no answer can be explained later"
+        draft.doubtful("records", message, None if "records" in draft.sections else 1)
+    for problem in draft.reader.unhashed:
+        draft.doubtful(problem.path, problem.message, problem.line)
+    if all(name in draft.policies for name in draft.routes):
+        wanted = set(_named_anywhere(draft))
+        for name in draft.models:
+            if name not in wanted:
+                draft.doubtful(f"models.{name}", "no route uses this model")
+
+
+def _named_anywhere(draft: Draft) -> Iterator[str]:
+    for reference in draft.reader.references:
+        yield reference.name
+    for route in draft.routes.values():
+        if route is not None:
+            yield from (*route.models, route.fallback.default or "")
+    for model in draft.models.values():
+        if model is not None:
+            yield from (*model.peers, model.lighter or "")
