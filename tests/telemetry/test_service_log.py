@@ -74,6 +74,17 @@ def test_a_wrong_log_call_is_shown_and_raises_nothing():
     assert "%d things ('no number',)" in PlainFormatter(Masker()).format(record)
 
 
+def test_a_secret_at_the_cut_of_a_long_text_is_not_shown_by_half():
+    masker = Masker(["very-secret-value"])
+    for length in (16_380, 16_384 + 4_090, 40_000):
+        record = logging.LogRecord(
+            NAME, logging.INFO, __file__, 1, "x" * length + "very-secret-value" + "y" * 9_000, (), None
+        )
+        message = json.loads(EcsFormatter(masker).format(record))["message"]
+        assert "very" not in message
+        assert message.endswith(f"…[cut: {length + 17 + 9_000} characters in all]")
+
+
 def test_level_and_restore(log):
     logger, lines = log(level="warning")
     logger.info("quiet")

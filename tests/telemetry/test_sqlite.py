@@ -224,3 +224,18 @@ def test_a_file_that_was_moved_away_is_opened_anew(tmp_path, make_record):
     sink.write([make_record(2)])
     sink.close()
     assert [record.id for record in SqliteReader(path).recent(9)] == ["r2"]
+
+
+def test_a_file_that_comes_back_after_trouble_is_used_again(tmp_path, make_record):
+    path, away = tmp_path / "r.db", tmp_path / "away.db"
+    sink = SqliteSink(path)
+    sink.write([make_record(1)])
+    path.rename(away)
+    path.mkdir()
+    with pytest.raises(StoreError, match="cannot open"):
+        sink.write([make_record(2)])
+    path.rmdir()
+    away.rename(path)
+    sink.write([make_record(2)])
+    sink.close()
+    assert [record.id for record in SqliteReader(path).recent(9)] == ["r2", "r1"]

@@ -126,6 +126,8 @@ class Lane(Generic[T]):
         marker = threading.Event()
         self._queue.append((marker, 0))
         self._wake.set()
+        if not self._thread.is_alive():
+            marker.set()
         return marker
 
     def stats(self) -> SinkStats:

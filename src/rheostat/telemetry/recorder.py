@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
 from sys import getsizeof
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from rheostat.clock import Clock
 from rheostat.telemetry.base import Entry, Sink
 from rheostat.telemetry.lane import Lane, SinkStats
+from rheostat.telemetry.text import plain
 from rheostat.types import RouteRecord
 
 _RECORD_BYTES = 1_500  # a record without its texts, measured
 _OUTCOME_BYTES = 900
 _FEEDBACK_BYTES = 300
+_FLAT = 32  # parts of a table up to which each is looked at
+_MEMORY_PER_BYTE = 4  # memory of nested objects for each byte of their JSON, roughly
+_UNKNOWN_BYTES = 64 * 1024  # for what has no JSON
 
 
 class RecorderStats(Struct, frozen=True):
@@ -126,18 +130,28 @@ def _size(entry: Entry) -> int:
     for outcome in outcomes:
         prediction = outcome.prediction
         if prediction is not None and prediction.output is not None:
-            size += _held(prediction.output, 3)
+            size += _held(prediction.output)
     if entry.meta:
-        size += _held(entry.meta, 3)
+        size += _held(entry.meta)
     return size
 
 
-def _held(value: Any, depth: int) -> int:
-    """Measure a value and what it holds, `depth` levels down; a long row of parts is judged by its first 64."""
-    size = getsizeof(value, 64)
-    if depth and value and isinstance(value, dict | list | tuple):
-        parts = value.values() if isinstance(value, dict) else value
-        looked_at = min(len(parts), 64)
-        inside = sum([_held(part, depth - 1) for part in islice(parts, looked_at)])
-        size += inside * len(parts) // looked_at
-    return size
+def _held(value: Any) -> int:
+    """Estimate the memory of a value from outside: texts and flat tables are measured, anything else by its JSON."""
+    if isinstance(value, str):
+        return getsizeof(value)
+    if isinstance(value, dict) and len(value) <= _FLAT:
+        size = getsizeof(value)
+        for part in value.values():
+            if isinstance(part, str):
+                size += getsizeof(part)
+            elif isinstance(part, dict | list):
+                break
+        else:
+            return size
+    elif value is None or isinstance(value, int | float):
+        return 0
+    try:
+        return _MEMORY_PER_BYTE * len(msgspec.json.encode(value, enc_hook=plain))
+    except (UnicodeError, TypeError, ValueError, RecursionError, OverflowError):
+        return _UNKNOWN_BYTES

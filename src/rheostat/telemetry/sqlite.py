@@ -35,6 +35,8 @@ _INSERT_FEEDBACK = "INSERT INTO feedback (request_id, wall, label, reward, sourc
 _SWEEP_EVERY = 1_000  # rows written between two looks at what has become too old
 _SWEEP_MOST = 5_000  # rows deleted at a time, so that no batch waits long
 
+_NOWHERE = (-1, -1)
+
 Row = tuple[Any, ...]
 
 
@@ -123,12 +125,13 @@ class SqliteSink:
 
     def _open(self) -> None:
         self._database = connect(self.path, write=True)
-        self._identity = _identity(self.path)
+        self._identity: tuple[int, int] | None = _identity(self.path)
 
     def _follow(self) -> None:
         """Open the file anew when somebody moved or deleted it: otherwise rows would go where nobody finds them."""
         if _identity(self.path) != self._identity:
             self._database.close()
+            self._identity = _NOWHERE
             self._open()
 
     def _insert(self, records: list[tuple[RouteRecord, bytes, bool]]) -> None:

@@ -15,6 +15,7 @@ _MAX_KEY = 256
 _MAX_DEPTH = 64
 _MAX_NODES = 100_000
 _ROW_FACTOR = 16  # one row keeps at most this many times the limit of one text
+_MARGIN = 4_096  # characters beyond the cut that are searched for secrets: longer than any secret
 _SHORT = 64  # what is kept of each text once the row is full
 
 _HARD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -133,10 +134,14 @@ class Tamer:
     def _tamed(self, text: str, limit: int) -> str:
         text = str(text)
         length = len(text)
-        masked = self._mask(text) if self._mask is not None else text
-        kept = masked[:limit] if len(masked) > limit else masked
+        shown = text if length <= limit + _MARGIN else text[: limit + _MARGIN]
+        if self._mask is not None:
+            shown = self._mask(shown)
+        if length > limit + _MARGIN:
+            shown = shown[:-_MARGIN]  # it may end in half a secret
+        kept = shown[:limit]
         seen = visible(kept)
-        if len(masked) > limit:
+        if len(shown) > limit or length > limit + _MARGIN:
             self.changed = True
             return f"{seen}…[cut: {length} characters in all]"
         if seen != kept:
