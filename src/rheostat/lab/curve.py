@@ -47,6 +47,7 @@ class ThresholdCurve:
     left_out: Mapping[str, int]
     reach: Floats  # rows x (stages - 1): the highest confidence up to each stage, -inf where none is usable
     correct: Floats  # rows x stages: quality when the row stops there
+    alone: Floats  # rows: the last stage's own quality, without what the blend adds
     spent: Floats  # rows x stages: cost so far
     waited: Floats  # rows x stages: seconds so far
     threshold: Floats
@@ -122,6 +123,7 @@ def cascade_curve(table: OutcomesTable, stages: Sequence[str], *, blend: float =
     columns = [part.model(name) for name in names]
     confidence = np.stack([np.where(np.isnan(c.confidence), -np.inf, c.confidence) for c in columns[:-1]], axis=1)
     correct = np.stack([part.correct(name) for name in names], axis=1).astype(np.float64)
+    alone = correct[:, -1].copy()
     if blend > 0.0:
         mixed = mixed_labels(columns[-2:], (blend, 1.0 - blend), len(table.labels))
         correct[:, -1] = mixed == part.truth
@@ -148,6 +150,7 @@ def cascade_curve(table: OutcomesTable, stages: Sequence[str], *, blend: float =
         left_out=left_out,
         reach=reach,
         correct=correct,
+        alone=alone,
         spent=spent,
         waited=waited,
         threshold=threshold,

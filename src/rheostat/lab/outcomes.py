@@ -126,6 +126,7 @@ class OutcomesTable:
 
     def __post_init__(self) -> None:
         self._check()
+        object.__setattr__(self, "labels", tuple(map(str, self.labels)))  # numpy's strings are no JSON
         missing = {name: ModelInfo() for name in self.columns if name not in self.model_info}
         if missing:
             object.__setattr__(self, "model_info", {**self.model_info, **missing})
