@@ -38,7 +38,7 @@ class Executor:
             if not model.begin(now):
                 return _outcome(model, None, _unavailable(model, now), attempts)
             began = now
-            prediction, failure = _judged(model, _ask(model, request))
+            prediction, failure = judged(model, _ask(model, request))
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
             attempts.append(Attempt(model.name, began - request.received, now - began, failure))
@@ -60,7 +60,7 @@ class Executor:
                 self._leave(model)
                 return _outcome(model, None, _unavailable(model, began), attempts)
             try:
-                prediction, failure = _judged(model, await self._attempt(model, request, began, patience_s))
+                prediction, failure = judged(model, await self._attempt(model, request, began, patience_s))
             except asyncio.CancelledError:
                 now = self.clock.monotonic()
                 model.ended(Failure("cancelled"), False, now - began, now)
@@ -152,7 +152,7 @@ def _first(replies: Sequence[Reply]) -> Reply:
     return replies[0]
 
 
-def _judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
+def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
     """Hold a reply to the contract that was checked at load."""
     if isinstance(reply, ModelError):
         return None, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s)
