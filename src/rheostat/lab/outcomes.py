@@ -44,7 +44,11 @@ class TrainingCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table keeps about one model: the part of its settings that a replay or a report needs."""
+    """What the table keeps about one model: the part of its settings that a replay or a report needs.
+
+    `digest` names what answered (its settings and files), so that results of another file under the same version are
+    not taken for its own.
+    """
 
     version: str = "1"
     cost: float = 1.0
@@ -53,6 +57,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     card: TrainingCard | None = None
+    digest: str = ""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
