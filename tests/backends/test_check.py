@@ -51,7 +51,7 @@ def test_a_good_model_passes_and_is_timed() -> None:
 
     report = check_contract("m", Scripted(answer), SETTINGS, clock=clock)
     assert report.rows == len(TEXT_PROBES)
-    assert report.latency_s == pytest.approx(0.01)
+    assert report.row_s == pytest.approx(0.01)
     assert report.slowest_s == pytest.approx(0.5)
     assert report.skipped == ""
 
@@ -164,6 +164,7 @@ def test_a_remote_model_is_called_only_for_its_own_probe() -> None:
     probed = msgspec.structs.replace(SETTINGS, probe="hello")
     quiet = Elsewhere(Prediction("c"))
     report = asyncio.run(check_remote_contract("m", quiet, SETTINGS))
+    assert check_contract("m", quiet, probed).skipped
     assert (quiet.called, report.rows) == (0, 0)
     assert report.skipped
     assert asyncio.run(check_remote_contract("m", Elsewhere(Prediction("a", 0.5)), probed)).rows == 1

@@ -27,18 +27,22 @@ _CLOSE = 1e-3
 
 
 class ContractReport(NamedTuple):
-    """What the check found. `latency_s` is the median of single calls in seconds, `slowest_s` the longest of them;
-    both are None when nothing was tried, and `skipped` then says why."""
+    """What the check found. `row_s` is the median of single calls in seconds, `slowest_s` the longest of them;
+    both are 0 when nothing was tried, and `skipped` then says why."""
 
     name: str
     rows: int = 0
-    latency_s: float | None = None
-    slowest_s: float | None = None
+    row_s: float = 0.0
+    slowest_s: float = 0.0
     skipped: str = ""
 
 
 def check_contract(
-    name: str, backend: Backend, settings: ModelSettings, probes: Sequence[Row] | None = None, clock: Clock | None = None
+    name: str,
+    backend: Backend | RemoteBackend,
+    settings: ModelSettings,
+    probes: Sequence[Row] | None = None,
+    clock: Clock | None = None,
 ) -> ContractReport:
     """Try the model on a few rows and time it.
 
@@ -47,11 +51,14 @@ def check_contract(
     or none; scores that are finite, sum to 1 within 0.001 and have their maximum at the label; the same answer twice,
     alone and in a batch. A row may be refused as such (`input_refused`, `input_too_large`).
 
-    A model that says nothing about its rows and can take no text is passed over, and the report says so.
+    A model that says nothing about its rows and can take no text is passed over, and the report says so; so is one
+    elsewhere, which `check_remote_contract` tries.
 
     Raises:
         ContractError: with everything that was found.
     """
+    if isinstance(backend, RemoteBackend):
+        return ContractReport(name, skipped="a remote model is not called at load")
     rows, guessed = _probe_rows(backend, settings, probes)
     if not rows:
         return ContractReport(name, skipped="no probe row is known: set probe")

@@ -1,0 +1,64 @@
+"""A model with a calibrator behind it: a wrapped backend is a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rheostat.pool.backend import Backend, RemoteBackend, Reply, Row
+from rheostat.signals.calibrator import Calibrator
+from rheostat.types import Prediction
+
+
+def calibrated(backend: Backend | RemoteBackend, calibrator: Calibrator) -> Backend | RemoteBackend:
+    """Return the backend with its confidences calibrated; of the same kind, local or remote, as the one given."""
+    if isinstance(backend, RemoteBackend):
+        return CalibratedRemote(backend, calibrator)
+    return Calibrated(backend, calibrator)
+
+
+class Calibrated:
+    """A local model, calibrated."""
+
+    def __init__(self, backend: Backend, calibrator: Calibrator) -> None:
+        self.labels = backend.labels
+        self.probes: Any = getattr(backend, "probes", None)
+        self._backend = backend
+        self._calibrator = calibrator
+
+    def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
+        """Answer every row.
+
+        Raises:
+            ModelError: the whole call failed.
+        """
+        return _applied(self._calibrator, self._backend.predict(rows))
+
+    def close(self) -> None:
+        """Close the model."""
+        self._backend.close()
+
+
+class CalibratedRemote:
+    """A model elsewhere, calibrated."""
+
+    def __init__(self, backend: RemoteBackend, calibrator: Calibrator) -> None:
+        self.labels = backend.labels
+        self._backend = backend
+        self._calibrator = calibrator
+
+    async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
+        """Answer every row within `timeout_s` seconds.
+
+        Raises:
+            ModelError: the whole call failed.
+        """
+        return _applied(self._calibrator, await self._backend.apredict(rows, timeout_s))
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self._backend.aclose()
+
+
+def _applied(calibrator: Calibrator, replies: Sequence[Reply]) -> list[Reply]:
+    return [calibrator.apply(reply) if isinstance(reply, Prediction) else reply for reply in replies]
