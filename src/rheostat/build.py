@@ -15,7 +15,7 @@ from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
 from rheostat.policies import models_of, signals_of, walk
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
-from rheostat.signals import FEATURES, Calibrated, TextFeatures, load_calibrator
+from rheostat.signals import FEATURES, TextFeatures, calibrated, load_calibrator
 from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
 
@@ -87,12 +87,12 @@ def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
             extra = ", ".join(sorted(set(backend.labels) - set(common))) or "none"
             raise ContractError(f"its labels differ from the config's `labels`: missing {missing}; not listed: {extra}")
         if settings.calibration is not None:
-            backend = Calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
+            backend = calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
     except RheostatError:
         if isinstance(backend, Backend):
             backend.close()
         raise
-    return Model(name, settings, backend, report.row_s)
+    return Model(name, settings, backend, float("inf") if report.skipped else report.row_s)
 
 
 def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer]]) -> Lane:

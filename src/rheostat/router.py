@@ -10,6 +10,7 @@ from typing import Any
 
 import uuid_utils
 
+import rheostat
 from rheostat.build import Wiring, build, open_recorder
 from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, load_config
@@ -66,7 +67,9 @@ class Router:
             for model in wiring.plan.pool.models.values():
                 await model.aclose()
             raise
-        metrics = Metrics(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
+        metrics = Metrics(
+            models=tuple(loaded.config.models), routes=tuple(loaded.config.routes), version=rheostat.__version__
+        )
         return cls(wiring, recorder, metrics, masker, clock or SystemClock())
 
     @property
@@ -290,7 +293,12 @@ class Router:
         self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
         self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
         self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
-        self.metrics.gauge("rheostat_holds", lambda: {"": float(len(self.engine.holds))})
+        self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
+        self.metrics.gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))
+        self.metrics.gauge("rheostat_records_dropped_total", lambda: self.recorder.stats().dropped)
+        self.metrics.gauge(
+            "rheostat_records_queued", lambda: {sink.name: float(sink.queued) for sink in self.recorder.stats().sinks}
+        )
 
 
 def _restart_needed(name: str) -> Problem:

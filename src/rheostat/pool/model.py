@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from rheostat.pool.backend import Backend, ModelSettings, RemoteBackend
@@ -33,7 +34,10 @@ _SMOOTHING = 0.1
 
 
 class Model:
-    """One named, versioned answerer. Its counters return to where they were on every kind of ending."""
+    """One named, versioned answerer. Its counters return to where they were on every kind of ending.
+
+    `row_s` is the measured time for one row in seconds; infinity when it could not be measured (then it is not inline).
+    """
 
     def __init__(self, name: str, settings: ModelSettings, backend: Backend | RemoteBackend, row_s: float = 0.0) -> None:
         self.name = name
@@ -46,7 +50,7 @@ class Model:
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.in_flight = 0
         self.waiting: deque[Future[None]] = deque()
-        self.latency_s = row_s
+        self.latency_s = row_s if isfinite(row_s) else 0.0
         self.invalid_confidence = 0
         self.on_change: Callable[[], None] = lambda: None
         self._threads: ThreadPoolExecutor | None = None

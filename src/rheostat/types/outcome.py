@@ -8,7 +8,7 @@ from rheostat.errors import FAILURES
 from rheostat.types.prediction import Prediction
 
 
-class Failure(Struct, frozen=True):
+class Failure(Struct, frozen=True, omit_defaults=True):
     """Why a try failed; `kind` is a key of `errors.FAILURES`, `message` is for operators."""
 
     kind: str
@@ -22,7 +22,7 @@ class Failure(Struct, frozen=True):
         return FAILURES[self.kind].final
 
 
-class Attempt(Struct, frozen=True):
+class Attempt(Struct, frozen=True, omit_defaults=True):
     """One try at one model. Times in seconds, `started_s` from the arrival of the request."""
 
     model: str
@@ -31,7 +31,7 @@ class Attempt(Struct, frozen=True):
     failure: Failure | None = None
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, omit_defaults=True):
     """What the policy hears about a model it named: a prediction, or the last failure.
 
     `served_by` differs from `model` when a peer stood in. `level` is 0 (first try), 1 (a retry) or 2 (a peer).

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 
-class Prediction(Struct, frozen=True):
+class Prediction(Struct, frozen=True, omit_defaults=True):
     """One model's answer to one row.
 
     `confidence` is the probability that `label` is right, in [0, 1]; None when the model has no usable one.

@@ -12,7 +12,7 @@ from rheostat.types.outcome import Outcome
 RECORD_VERSION = 1
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, omit_defaults=True):
     """One thing the policy (or the ladder) decided: `at_s` seconds after arrival."""
 
     at_s: float
@@ -23,7 +23,7 @@ class Step(Struct, frozen=True):
     weights: Mapping[str, float] = {}
 
 
-class InputSummary(Struct, frozen=True):
+class InputSummary(Struct, frozen=True, omit_defaults=True):
     """What is kept of the input: its kind, size and hash; `text` only when the operator asked for raw input."""
 
     kind: str
@@ -33,13 +33,12 @@ class InputSummary(Struct, frozen=True):
     changed: bool = False  # characters that cannot be stored were replaced
 
 
-class RouteRecord(Struct, frozen=True, kw_only=True):
+class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION):
     """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
 
     `status` is ok, degraded (a rung of the ladder answered), error, rejected (the client's fault), cancelled (client gone).
     """
 
-    v: int = RECORD_VERSION
     id: str
     wall: float
     route: str
