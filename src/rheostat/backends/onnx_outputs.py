@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,28 +55,28 @@ def choose_output(session: Any) -> Output:
 def read_matrix(values: NDArray[Any], labels: Sequence[str], logits: bool) -> list[Reply]:
     """Read an (n, labels) matrix; of a two-label model one column, the second label's, is enough.
 
-    A row that is not finite, or no distribution though `logits` is False, is `bad_output` and leaves its neighbours
-    alone.
+    A row that is not finite, or no distribution though `logits` is False, is `bad_output` and leaves its neighbours alone.
     """
-    import numpy as np
+    return [_read_line(line, labels, logits) for line in values.reshape(len(values), -1).tolist()]
 
-    table = np.asarray(values, dtype=np.float64)
-    table = table.reshape(len(table), -1)
-    if table.shape[1] == 1 and len(labels) == 2:
-        table = np.concatenate([np.zeros_like(table), table] if logits else [1.0 - table, table], axis=1)
-    if table.shape[1] != len(labels):
-        error = bad_output(f"{len(labels)} scores, one a label", f"{table.shape[1]}")
-        return [error for _ in table]
-    finite: NDArray[np.bool_] = np.all(np.isfinite(table), axis=1, keepdims=True)
+
+def _read_line(line: list[float], labels: Sequence[str], logits: bool) -> Reply:
+    # Plain Python: for one row, the usual case, NumPy's calls would cost more than the arithmetic.
+    if len(line) == 1 and len(labels) == 2:
+        line = [0.0 if logits else 1.0 - line[0], line[0]]
+    if len(line) != len(labels):
+        return bad_output(f"{len(labels)} scores, one a label", f"{len(line)}")
+    total = sum(line)
+    if not math.isfinite(total):
+        return bad_output("finite scores", line)
     if logits:
-        table = _softmax(np.where(finite, table, 0.0))
-    usable = finite[:, 0] & (np.abs(table.sum(axis=1) - 1.0) <= SUM_TOLERANCE) & (table.min(axis=1) >= -1e-6)
-    best = table.argmax(axis=1).tolist()
-    lines = np.clip(table, 0.0, 1.0).tolist()
-    return [
-        Prediction(labels[top], line[top], dict(zip(labels, line, strict=True))) if good else _why(line, is_finite)
-        for top, line, good, is_finite in zip(best, lines, usable.tolist(), finite[:, 0].tolist(), strict=True)
-    ]
+        line = _softmax(line)
+    elif abs(total - 1.0) > SUM_TOLERANCE or min(line) < -1e-6:
+        return bad_output("probabilities that sum to 1 (for raw scores set output: logits)", f"a sum of {total:.6g}")
+    elif min(line) < 0.0 or max(line) > 1.0:  # rounding
+        line = [min(max(each, 0.0), 1.0) for each in line]
+    top = max(line)
+    return Prediction(labels[line.index(top)], top, dict(zip(labels, line, strict=True)))
 
 
 def read_mappings(values: Sequence[Any], labels: Sequence[str] | None) -> list[Reply]:
@@ -99,15 +100,8 @@ def mean_pool(hidden: NDArray[Any], mask: NDArray[Any] | None) -> NDArray[np.flo
     return unit
 
 
-def _softmax(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
-    powers = np.exp(table - table.max(axis=1, keepdims=True))
-    result: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return result
-
-
-def _why(line: Sequence[float], finite: bool) -> Reply:
-    if not finite:
-        return bad_output("finite scores", line)
-    return bad_output("probabilities that sum to 1 (for raw scores set output: logits)", f"a sum of {sum(line):.6g}")
+def _softmax(line: Sequence[float]) -> list[float]:
+    top = max(line)
+    powers = [math.exp(each - top) for each in line]
+    total = math.fsum(powers)
+    return [each / total for each in powers]
