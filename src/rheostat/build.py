@@ -77,6 +77,18 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     return Wiring(plan=plan, loaded=loaded, model_stamps=stamps, scorers=scorers)
 
 
+def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
+    """True when neither the config nor any file it names differs from what `wiring` was made of."""
+    stamps = {name: _stamp(settings, loaded.base) for name, settings in loaded.config.models.items()}
+    scorers = {name: _stamp(settings, loaded.base) for name, settings in loaded.config.signals.items()}
+    return (
+        loaded.version == wiring.loaded.version
+        and loaded.base == wiring.loaded.base
+        and stamps == wiring.model_stamps
+        and scorers == {name: stamp for name, (stamp, _) in wiring.scorers.items()}
+    )
+
+
 def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
     backend: Backend | RemoteBackend = settings.open(loaded.base)
     try:

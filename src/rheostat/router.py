@@ -11,7 +11,7 @@ from typing import Any
 import uuid_utils
 
 import rheostat
-from rheostat.build import Wiring, build, open_recorder
+from rheostat.build import Wiring, build, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
@@ -173,7 +173,7 @@ class Router:
                 loaded = load_config(self._path) if source is None else source
                 if isinstance(loaded, ConfigError):
                     raise loaded
-                if loaded.version == self._wiring.loaded.version and loaded.base == self._wiring.loaded.base:
+                if unchanged(loaded, self._wiring):
                     self.last_error = None
                     return True
                 self._check_fixed(loaded)
