@@ -164,7 +164,7 @@ _samples = st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), min_size=2, m
 
 
 @given(_samples, st.lists(st.floats(0.0, 1.0), min_size=2, max_size=20), st.sampled_from(EVERY))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_every_fit_rises_and_stays_in_its_range(samples: Any, at: list[float], fit: Callable[..., Any]) -> None:
     confidence, correct = zip(*samples, strict=True)
     assume(len(set(correct)) == 2)
