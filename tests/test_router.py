@@ -121,7 +121,11 @@ def test_a_changed_model_file_is_a_changed_model(write: Write, tmp_path: Path) -
     lexicon.write_text("good\t2\nbad\t-2\n")
     config = """
 models:
-  words: {backend: rules, lexicon: words.tsv, cuts: [{label: neg, below: 0}, {label: pos}], default: {label: neg, confidence: 0.5}}
+  words:
+    backend: rules
+    lexicon: words.tsv
+    cuts: [{label: neg, below: 0}, {label: pos}]
+    default: {label: neg, confidence: 0.5}
 routes:
   default: {policy: words, deadline: DEADLINE}
 """
