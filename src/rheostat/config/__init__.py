@@ -3,7 +3,7 @@
 from rheostat.config.jsonschema import json_schema
 from rheostat.config.load import Loaded, load_config
 from rheostat.config.parts import Parts
-from rheostat.config.policy_file import ModelPin, PolicyFile, write_policy_file
+from rheostat.config.policy_file import ModelPin, PolicyFile
 from rheostat.config.schema import (
     AdminSettings,
     Config,
@@ -30,5 +30,4 @@ __all__ = [
     "json_schema",
     "load_config",
     "watch",
-    "write_policy_file",
 ]

@@ -132,9 +132,7 @@ def _general(draft: Draft) -> None:
     records = draft.decoder.decoded.get("records")
     if "records" not in draft.sections or (records is not None and records.jsonl is None and records.sqlite is None):
         message = "no records are kept (`jsonl` or `sqlite`), so no answer can be explained later"
-        draft.doubtful("records", message, None if "records" in draft.sections else 1)
-    for problem in draft.reader.unhashed:
-        draft.doubtful(problem.path, problem.message, problem.line)
+        draft.doubtful("records", message)
     if all(name in draft.policies for name in draft.routes):
         wanted = set(_named_anywhere(draft))
         for name in draft.models:

@@ -205,6 +205,9 @@ class Decoder:
             return f"unknown key; `{key}` belongs under {' or '.join(elsewhere[:3])}"
         if near:
             return f"unknown key; did you mean `{near[0]}`?"
+        known = self.places()
+        if far := get_close_matches(key, known, n=1, cutoff=0.75):
+            return f"unknown key; did you mean `{far[0]}`, which belongs under {' or '.join(known[far[0]][:3])}?"
         return f"unknown key; known here: {', '.join(fields)}" if fields else "unknown key; nothing more can be said here"
 
     def _hushed(self, message: str) -> str:

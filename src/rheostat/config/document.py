@@ -18,7 +18,7 @@ import yaml
 from rheostat.config.syntax import syntax_problem
 from rheostat.errors import Problem
 
-MAX_NODES = 100_000
+MAX_NODES = 50_000
 """A file that expands to more values (by aliases of aliases) is refused."""
 MAX_DEPTH = 50
 MAX_BYTES = 4_194_304
@@ -102,7 +102,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_document(text: str, env: Mapping[str, str] | None) -> Document:
-    """Parse `text`; variables are taken from `env` (None: nothing is replaced)."""
+    """Parse `text`; variables are taken from `env`.
+
+    With `env` None nothing is replaced, and what YAML 1.1 calls a text stays one (`12e5`): so are files that were written
+    by PyYAML read back as they were.
+    """
     marked = text if env is None else _IN_TEXT.sub(rf"{_OPEN}\1\2{_CLOSE}", text)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -212,7 +216,7 @@ class _Builder:
         node.source = raw.replace(_OPEN, "${").replace(_CLOSE, "}")
         if self.env is not None and ("$" in raw or _OPEN in raw):
             return self._with_variables(node, raw, path)
-        if plain:
+        if plain and (self.env is not None or tree.tag != _TAG + "str"):
             value = resolve(raw)
             node.value = raw if value is not raw and _explicit(tree) else value
         return node

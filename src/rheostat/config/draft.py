@@ -42,9 +42,9 @@ class Draft:
         """Note a mistake."""
         self.decoder.problem(path, self.line(path), message)
 
-    def doubtful(self, path: str, message: str, line: int | None = None) -> None:
+    def doubtful(self, path: str, message: str) -> None:
         """Note what works but may not be meant."""
-        self.warnings.append(Problem(path, line if line is not None else self.line(path), message))
+        self.warnings.append(Problem(path, self.line(path), message))
 
     def exists(self, path: str, name: str, known: Iterable[str], what: str) -> None:
         """Note a mistake unless `name` is known."""

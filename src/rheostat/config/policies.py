@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from rheostat.config.decode import BAD, Decoder
 from rheostat.config.document import Node, read_bytes, read_document
 from rheostat.config.hints import fields_of
-from rheostat.config.policy_file import KIND, ModelPin, PolicyFile, content_hash
+from rheostat.config.policy_file import KIND, ModelPin, PolicyFile, version_of
 from rheostat.dotted import load_object
-from rheostat.errors import ConfigError, Problem
+from rheostat.errors import ConfigError
 from rheostat.policies import KINDS, Rule, Use
 from rheostat.policies.parse import user_class
 from rheostat.policies.rules import compile_pattern
@@ -47,7 +47,6 @@ class PolicyReader:
         self.named: list[Reference] = []
         self.files: dict[str, bytes] = {}
         self.versions: dict[str, str] = {}
-        self.unhashed: list[Problem] = []
         self._within = False
 
     def read(self, decoder: Decoder, node: Node, path: str) -> Any:
@@ -152,13 +151,11 @@ class PolicyReader:
         policy = self.read(inner, root.value["policy"], "policy") if "policy" in root.value else BAD
         if file is BAD or inner.problems:
             return BAD
-        digest = content_hash(root.data())
-        if file.hash and file.hash != digest:
-            remedy = "tune again, or remove `hash` to keep the edit"
-            return inner.problem("hash", root.keys["hash"], f"the file was changed after it was written; {remedy}")
-        if not file.hash:
-            self.unhashed.append(Problem(path, line, f"{name} has no `hash`, so an edit by hand goes unnoticed"))
-        self.versions[path] = f"{file.version}-{digest[:8]}"
+        version = version_of(root.data())
+        if file.version != version:
+            remedy = f"tune again, or write `version: {version}` to keep the edit"
+            return inner.problem("version", root.keys["version"], f"the file was changed after it was written; {remedy}")
+        self.versions[path] = version
         self.pins += [Pin(pin, name, path, line) for pin in file.models]
         return policy
 

@@ -7,10 +7,13 @@ from typing import Any
 from rheostat.errors import Problem
 
 _MEANINGS = (
+    ("tab character", "a tab; indent with spaces"),
     ("mapping values are not allowed", "a `:` where no key can stand; quote text with `: ` in it, or check the indentation"),
     ("unexpected end of stream", "a quote that is opened here is never closed{began}"),
     ("expected ',' or ']'", "a list [...] is not closed, or lacks a comma{began}"),
     ("expected ',' or '}'", "a mapping {{...}} is not closed, or lacks a comma{began}; quote text with {{ }} [ ] , in it"),
+    ("unexpected ':'", "a `:` needs a space and a value after it; text with a `:` in it can be quoted"),
+    ("node content", "a value is missing here{began}; is the file complete?"),
     ("undefined alias", "`*name` needs an `&name` above it; text that starts with * must be quoted"),
     ("another document", "only one document fits in a config: remove the `---`"),
     ("expected a single document", "only one document fits in a config: remove the `---`"),
