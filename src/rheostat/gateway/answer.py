@@ -1,0 +1,227 @@
+"""What goes back: bodies, headers and errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from rheostat.engine.engine import Served
+from rheostat.errors import FAILURES, ClientError, ModelError, NoAnswer, Overloaded, RheostatError
+from rheostat.types import RouteRecord
+from rheostat.types.text import well_formed
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_TOLD = {
+    "input_refused": "the model cannot take this input",
+    "input_too_large": "the input is too large for the model",
+}
+_DIGITS = [str(number).encode() for number in range(64)]
+
+
+class RouteInfo(Struct, frozen=True):
+    """How the answer came about. `fast_score` is the confidence of the first model that answered; times in milliseconds."""
+
+    selected_model: str
+    selected_version: str
+    route_type: str
+    reason: str
+    fast_score: float | None
+    weights: Mapping[str, float]
+    fallback: bool
+    fallback_level: int
+    fallback_reason: str
+    attempts: int
+    missing: tuple[str, ...]
+    forced: bool
+    policy_version: str
+    config_version: str
+    cost: float
+    overhead_ms: float
+
+
+class PredictData(Struct, frozen=True):
+    """The answer to one row."""
+
+    final_label: str
+    final_score: float | None
+    route_info: RouteInfo
+    scores: Mapping[str, float] | UnsetType = UNSET
+    output: Any = UNSET
+
+
+class PredictAnswer(Struct, frozen=True):
+    """A row that was answered; `code` is 0."""
+
+    code: int
+    request_id: str
+    data: PredictData
+
+
+class ErrorInfo(Struct, frozen=True):
+    """What went wrong: `type` is stable, `param` names the field to blame, `code` is the HTTP status."""
+
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorAnswer(Struct, frozen=True):
+    """Any request, or row of a list, that was not answered."""
+
+    error: ErrorInfo
+    request_id: str
+
+
+class BatchAnswer(Struct, frozen=True):
+    """A list's answers, in the order of its rows: a `PredictAnswer` or an `ErrorAnswer` each."""
+
+    code: int
+    request_id: str
+    items: list[Any]
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+encode = _encoder.encode
+
+
+def encoded(answer: Any) -> bytes:
+    """Return `answer` as JSON; text that UTF-8 cannot carry has its lone surrogates replaced by U+FFFD."""
+    try:
+        return encode(answer)
+    except (UnicodeEncodeError, ValueError, TypeError, RecursionError):
+        return encode(_plain(msgspec.to_builtins(answer, enc_hook=str, str_keys=True), 0))
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if depth > 64:
+        return "..."
+    if isinstance(value, dict):
+        return {well_formed(str(key)): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, depth + 1) for item in value]
+    return value
+
+
+def answer_of(served: Served) -> PredictAnswer:
+    """Return the body for a row that was answered."""
+    record, prediction = served.record, served.prediction
+    if prediction is None:
+        raise served.error or RheostatError("neither an answer nor an error")
+    attempts = 0
+    fast_score: float | None = None
+    for outcome in record.outcomes:
+        attempts += len(outcome.attempts)
+        if fast_score is None and outcome.prediction is not None:
+            fast_score = outcome.prediction.confidence
+    info = RouteInfo(
+        record.selected_model, record.selected_version, record.route_type, record.reason, fast_score, record.weights,
+        record.level > 0, record.level, record.fallback_reason, attempts, record.missing, record.forced,
+        record.policy_version, record.config_version, record.cost, round(record.overhead_s * 1000.0, 3),
+    )  # fmt: skip
+    scores, output = prediction.scores, prediction.output
+    data = PredictData(
+        prediction.label, prediction.confidence, info,
+        UNSET if scores is None else scores, UNSET if output is None else output,
+    )  # fmt: skip
+    return PredictAnswer(0, record.id, data)
+
+
+def error_of(error: Exception, request_id: str) -> ErrorAnswer:
+    """Return the body for an error, without anything that is only for operators."""
+    status = status_of(error)
+    if isinstance(error, ModelError):
+        info = ErrorInfo(_TOLD.get(error.kind, f"the model failed: {error.kind}"), error.kind, None, status)
+    elif status == 500 or not isinstance(error, RheostatError):
+        info = ErrorInfo("internal error; the operator finds it under the request id", "internal_error", None, 500)
+    else:
+        info = ErrorInfo(str(error), error.type, error.param if isinstance(error, ClientError) else None, status)
+    return ErrorAnswer(info, request_id)
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status for an error."""
+    if isinstance(error, NoAnswer):
+        return error.http_status
+    if isinstance(error, ModelError):
+        return FAILURES[error.kind].status
+    return error.status if isinstance(error, RheostatError) else 500
+
+
+def retry_after(error: Exception, status: int) -> bytes | None:
+    """Return whole seconds for `Retry-After`, at least 1; None for a status that does not carry it."""
+    if status not in (429, 503):
+        return None
+    seconds = error.retry_after_s if isinstance(error, NoAnswer | Overloaded | ModelError) else None
+    return str(min(3600, max(1, math.ceil(seconds or 1.0)))).encode()
+
+
+class RouteHeaders:
+    """Makes the response headers that tell the decision, from prepared parts."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def of(self, record: RouteRecord, attempts: int) -> Headers:
+        """Return the `x-rheostat-` headers for a record."""
+        values = self._values
+        try:
+            model, version = values[record.selected_model], values[record.selected_version]
+            kind, policy = values[record.route_type], values[record.policy_version]
+        except KeyError:
+            model, version = self._value(record.selected_model), self._value(record.selected_version)
+            kind, policy = self._value(record.route_type), self._value(record.policy_version)
+        return [
+            (b"x-rheostat-model", model),
+            (b"x-rheostat-version", version),
+            (b"x-rheostat-route-type", kind),
+            (b"x-rheostat-policy", policy),
+            (b"x-rheostat-attempts", _DIGITS[attempts if attempts < 64 else 63]),
+            (b"x-rheostat-level", _DIGITS[record.level]),
+            (b"x-rheostat-overhead-ms", b"%.3f" % (record.overhead_s * 1000.0)),
+        ]
+
+    def _value(self, text: str) -> bytes:
+        """Names come from the config, so they are few; what a header cannot carry is replaced."""
+        value = "".join(c if " " <= c <= "~" else "?" for c in text[:200]).encode()
+        if len(self._values) >= 10_000:
+            self._values.clear()
+        self._values[text] = value
+        return value
+
+
+async def send_page(send: Send, status: int, body: bytes, kind: bytes, headers: Headers) -> None:
+    """Send one whole response."""
+    start = [(b"content-type", kind), _NO_SNIFF, (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: Exception, request_id: str, headers: Headers | None = None) -> None:
+    """Send an error in the house's shape."""
+    answer = error_of(error, request_id)
+    status = answer.error.code
+    extra = [(b"x-rheostat-request-id", request_id.encode()), *(headers or [])]
+    wait = retry_after(error, status)
+    if wait is not None:
+        extra.append((b"retry-after", wait))
+    if status == 401:
+        extra.append((b"www-authenticate", b"Bearer"))
+    await send_page(send, status, encoded(answer), b"application/json", extra)
+
+
+async def send_not_allowed(send: Send, request_id: str, allowed: bytes) -> None:
+    """Refuse a method, naming those that a page takes."""
+    info = ErrorInfo(f"this page takes {allowed.decode()}", "method_not_allowed", None, 405)
+    body = encoded(ErrorAnswer(info, request_id))
+    headers = [(b"x-rheostat-request-id", request_id.encode()), (b"allow", allowed)]
+    await send_page(send, 405, body, b"application/json", headers)

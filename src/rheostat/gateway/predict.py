@@ -1,0 +1,255 @@
+"""`POST /v1/predict`: the request path at the edge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from rheostat.engine.engine import Served
+from rheostat.errors import BadRequest, Overloaded, RheostatError
+from rheostat.gateway.answer import (
+    BatchAnswer,
+    ErrorAnswer,
+    PredictAnswer,
+    RouteHeaders,
+    Send,
+    answer_of,
+    encoded,
+    error_of,
+    send_error,
+    send_page,
+)
+from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, parse, read_body, row_of
+from rheostat.gateway.headers import (
+    ShownHeaders,
+    check_body_headers,
+    read_headers,
+    request_id,
+    session_of,
+    timeout_s,
+    traced,
+)
+from rheostat.gateway.keys import Keyring, allow_force, allow_route
+
+if TYPE_CHECKING:
+    from rheostat.config.schema import Config, KeySettings
+    from rheostat.router import Router
+    from rheostat.types import Request
+
+BATCH_WORKERS = 32
+"""Rows of one list that are served at a time when their models do not answer on the spot."""
+_TURN = 16
+_log = logging.getLogger("rheostat.gateway")
+
+
+class ClientGone(Exception):
+    """The client closed its connection; nobody waits for an answer."""
+
+
+class PredictApi:
+    """Serves rows. `active` counts requests between their first byte here and their answer."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.active = 0
+        self.draining = False
+        self._config: Config | None = None
+        self._keyring = Keyring(())
+        self._route_headers = RouteHeaders()
+
+    def keyring(self) -> Keyring:
+        """Return the keys of the config now in force."""
+        config = self.router.config
+        if config is not self._config:
+            self._config, self._keyring = config, Keyring(config.keys)
+        return self._keyring
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one HTTP request; every ending but a client's leave is answered."""
+        self.active += 1
+        known_id = ""
+        try:
+            raw = scope["headers"]
+            found = read_headers(raw)
+            known_id = request_id(found)
+            if self.draining:
+                raise Overloaded("the gateway is stopping; ask another one")
+            key = self.keyring().find(found)
+            check_body_headers(found)
+            server = self.router.config.server
+            body = await read_body(receive, found.get(b"content-length"), server.max_body)
+            if body is None:
+                return
+            asked = parse(body, PredictBody)
+            self._allow(key, asked.route)
+            if asked.items is not UNSET:
+                await self._batch(asked, raw, found, key, known_id, receive, send)
+                return
+            request = self._request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
+            router = self.router
+            served = await (router.serve(request) if router.is_quick(request.route) else self._watched(request, receive))
+            await self._respond(served, send)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:  # the time to drain is over
+            await send_error(send, Overloaded("the gateway is stopping"), known_id, [(b"connection", b"close")])
+        except RheostatError as error:
+            await send_error(send, error, known_id, [(b"connection", b"close")] if self.draining else None)
+        except Exception as error:
+            _log.exception("request %s failed inside", known_id)
+            await send_error(send, error, known_id)
+        finally:
+            self.active -= 1
+
+    def _allow(self, key: KeySettings | None, options: RouteOptions) -> None:
+        if options.force_model is not None or options.skip_route:
+            allow_force(key)
+        if key is not None:
+            allow_route(key, options.name)
+
+    def _request(
+        self,
+        row: Any,
+        meta: Mapping[str, Any],
+        options: RouteOptions,
+        raw: Any,
+        found: Mapping[bytes, bytes],
+        key: KeySettings | None,
+        known_id: str,
+    ) -> Request:
+        return self.router.request(
+            row,
+            meta=traced(found, meta),
+            headers=ShownHeaders(raw),
+            route=options.name,
+            session=session_of(found, meta),
+            tenant=key.tenant if key is not None else None,
+            timeout_s=timeout_s(found, options.timeout_ms),
+            force_model=options.force_model,
+            skip_route=options.skip_route,
+            request_id=known_id,
+        )
+
+    async def _respond(self, served: Served, send: Send) -> None:
+        record = served.record
+        if served.error is not None:
+            if not isinstance(served.error, RheostatError) or served.error.status == 500:
+                _log.error("request %s failed inside: %s", record.id, served.error)
+            await send_error(send, served.error, record.id)
+            return
+        answer = answer_of(served)
+        headers = self._route_headers.of(record, answer.data.route_info.attempts)
+        headers.append((b"x-rheostat-request-id", record.id.encode()))
+        if self.draining:
+            headers.append((b"connection", b"close"))
+        await send_page(send, 200, encoded(answer), b"application/json", headers)
+
+    async def _watched(self, request: Request, receive: Receive) -> Served:
+        """Serve while watching the client: when it leaves, the work stops.
+
+        Raises:
+            ClientGone: it left.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.ensure_future(_wait_for_leave(receive, task))
+        try:
+            return await self.router.serve(request)
+        except asyncio.CancelledError:
+            if _left(watcher):
+                task.uncancel()
+                raise ClientGone from None
+            raise
+        finally:
+            watcher.cancel()
+
+    async def _batch(
+        self,
+        asked: PredictBody,
+        raw: Any,
+        found: Mapping[bytes, bytes],
+        key: KeySettings | None,
+        known_id: str,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        items = asked.items
+        limit = self.router.config.server.max_batch
+        if items is UNSET or not items:
+            raise BadRequest("items is an empty list; give at least one row", "items")
+        if asked.data is not UNSET or asked.text is not UNSET or asked.meta:
+            raise BadRequest("with items, data, text and meta belong into each item", "items")
+        if len(items) > limit:
+            raise BadRequest(f"items has {len(items)} rows, the limit is {limit}; send them in parts", "items")
+        answers: list[PredictAnswer | ErrorAnswer | None] = [None] * len(items)
+
+        async def one(index: int) -> None:
+            own_id = f"{known_id}.{index}"
+            try:
+                item = item_of(items[index], index)
+                request = self._request(item.row(), item.meta, asked.route, raw, found, key, own_id)
+                served = await self.router.serve(request)
+                answers[index] = error_of(served.error, own_id) if served.error is not None else answer_of(served)
+            except RheostatError as error:
+                answers[index] = error_of(error, own_id)
+            except Exception as error:
+                _log.exception("row %s failed inside", own_id)
+                answers[index] = error_of(error, own_id)
+
+        order = iter(range(len(items)))
+        if self.router.is_quick(asked.route.name):
+            await _in_turns(order, one)
+        else:
+            await self._in_parallel(order, one, receive)
+        done = [answer for answer in answers if answer is not None]
+        headers = [(b"x-rheostat-request-id", known_id.encode())]
+        await send_page(send, 200, encoded(BatchAnswer(0, known_id, done)), b"application/json", headers)
+
+    async def _in_parallel(self, order: Iterator[int], one: Any, receive: Receive) -> None:
+        """Serve rows, some at a time, while watching the client.
+
+        Raises:
+            ClientGone: it left; rows in flight are stopped, the others are not begun.
+        """
+
+        async def worker() -> None:
+            for index in order:
+                await one(index)
+
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.ensure_future(_wait_for_leave(receive, task))
+        workers = [asyncio.ensure_future(worker()) for _ in range(BATCH_WORKERS)]
+        try:
+            await asyncio.gather(*workers)
+        except asyncio.CancelledError:
+            if _left(watcher):
+                task.uncancel()
+                raise ClientGone from None
+            raise
+        finally:
+            watcher.cancel()
+            for running in workers:
+                running.cancel()
+
+
+async def _in_turns(order: Iterator[int], one: Any) -> None:
+    """Serve rows one after another, letting other requests in between."""
+    for index in order:
+        await one(index)
+        if index % _TURN == _TURN - 1:
+            await asyncio.sleep(0)
+
+
+async def _wait_for_leave(receive: Receive, task: asyncio.Task[Any]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    task.cancel()
+
+
+def _left(watcher: asyncio.Task[None]) -> bool:
+    return watcher.done() and not watcher.cancelled()
