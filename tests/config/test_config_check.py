@@ -160,6 +160,9 @@ def test_doubts_are_told_but_do_not_stop(tmp_path: pathlib.Path) -> None:
         ("server.host", 5),
     ]
     assert "longer than the deadline of routes.first, 10 s" in warnings[1].message
+    named = load(tmp_path, text.replace("0.0.0.0", "${HOST}"), {"HOST": "10.11.12.13"}).warnings
+    assert "10.11" not in named[-1].message
+    assert "${HOST}" in named[-1].message
     short = load(tmp_path, BASE + "keys: [{key: abcdefgh}]\nserver: {host: 0.0.0.0}\nrecords: {sqlite: r.db}\n").warnings
     assert [each.path for each in short] == ["keys[0].key"]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from config_files import GOOD, load, problems, with_model
 
-from rheostat.config.document import MAX_DEPTH, read_document, resolve
+from rheostat.config.document import MAX_DEPTH, read_document
+from rheostat.config.scalars import resolve
 from rheostat.errors import Problem
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import isfinite
 from typing import Any
 
@@ -103,11 +103,7 @@ def _circles(draft: Draft) -> None:
 
 def _references(draft: Draft) -> None:
     for kind, name, path, line in draft.reader.references:
-        known: Iterable[str] = draft.models
-        if kind == "signal":
-            if any(name == own or name.startswith((f"{own}_", f"{own}.")) for own in draft.signals):
-                continue
-            known = [*draft.signals, *draft.features]
+        known = [*draft.signals, *draft.features] if kind == "signal" else list(draft.models)
         if name not in known:
             draft.decoder.problem(path, line, f"unknown {kind} `{name}`; {nearest(name, known)}")
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct, UnsetType, structs
 
-from rheostat.config.document import UNKNOWN, Node, resolve
+from rheostat.config.document import UNKNOWN, Node
 from rheostat.config.hints import LISTS, expected, fields_of, shape_of
+from rheostat.config.scalars import resolve
 from rheostat.errors import Problem
 from rheostat.types.duration import Duration
 
@@ -46,7 +47,7 @@ class Decoder:
 
     def problem(self, path: str, line: int, message: str) -> Any:
         """Note a mistake; return BAD."""
-        self.problems.append(Problem(path, line, self._hushed(message)))
+        self.problems.append(Problem(path, line, self.hushed(message)))
         return BAD
 
     def decode(self, node: Node, hint: Any, path: str) -> Any:
@@ -210,7 +211,8 @@ class Decoder:
             return f"unknown key; did you mean `{far[0]}`, which belongs under {' or '.join(known[far[0]][:3])}?"
         return f"unknown key; known here: {', '.join(fields)}" if fields else "unknown key; nothing more can be said here"
 
-    def _hushed(self, message: str) -> str:
+    def hushed(self, message: str) -> str:
+        """Return a message without what it must not show."""
         for text, instead in self.hidden.items():
             message = message.replace(text, instead).replace(repr(text)[1:-1], instead)
             if text[:_CUT] in message:  # a message may show only how a long text begins

@@ -1,7 +1,6 @@
 """The file as a tree that remembers where everything stands.
 
-Scalars are read by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2), so that `no` and `on` are words, `2026-11-01` is a
-text and `010` is not eight. `${NAME}` and `${NAME:-default}` are replaced in text values after parsing; `$${` is a plain
+`${NAME}` and `${NAME:-default}` are replaced in text values after parsing; `$${` is a plain
 `${`.
 """
 
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rheostat.config.scalars import resolve
 from rheostat.config.syntax import syntax_problem
 from rheostat.errors import Problem
 
@@ -27,17 +27,6 @@ MAX_BYTES = 4_194_304
 _OPEN, _CLOSE = "$\U0010fff0", "\U0010fff1"  # stand for `${` and `}` while parsing, so that { a: ${X} } needs no quotes
 _IN_TEXT = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)((?::-[^{}\n]*)?)\}")
 _MARKED = re.compile(re.escape(_OPEN) + r"([A-Za-z_][A-Za-z0-9_]*)(?::-([^" + _CLOSE + r"]*))?" + _CLOSE)
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?")
-_BASED = re.compile(r"0x[0-9a-fA-F]{1,15}|0o[0-7]{1,20}")
-_WORDS: dict[str, Any] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
-    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
-}
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "merge", "value")
 
@@ -120,17 +109,6 @@ def read_document(text: str, env: Mapping[str, str] | None) -> Document:
     builder = _Builder(env)
     root = builder.build(tree, "", 0)
     return Document(None if root is UNKNOWN else root, builder.problems, builder.used)
-
-
-def resolve(text: str) -> Any:
-    """Return what an unquoted scalar means: None, a bool, a number, or the text itself."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INT.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return int(text, 0) if _BASED.fullmatch(text) else text
 
 
 class _Builder:

@@ -44,7 +44,7 @@ class Draft:
 
     def doubtful(self, path: str, message: str) -> None:
         """Note what works but may not be meant."""
-        self.warnings.append(Problem(path, self.line(path), message))
+        self.warnings.append(Problem(path, self.line(path), self.decoder.hushed(message)))
 
     def exists(self, path: str, name: str, known: Iterable[str], what: str) -> None:
         """Note a mistake unless `name` is known."""
