@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from rheostat.backends import check_contract
+from rheostat.backends import check_contract, check_remote_contract
 from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
@@ -53,8 +53,10 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             models[name] = previous.plan.pool[name]
             continue
         try:
-            models[name] = await asyncio.to_thread(_model, name, settings, loaded)
-            opened.append(models[name])
+            model = models[name] = await asyncio.to_thread(_model, name, settings, loaded)
+            opened.append(model)
+            if isinstance(model.backend, RemoteBackend):
+                await check_remote_contract(name, model.backend, settings)
         except RheostatError as error:
             problems.extend(_as_problems(f"models.{name}", error))
     scorers: dict[str, tuple[Stamp, Scorer]] = {}

@@ -210,6 +210,24 @@ def test_rules_by_priority_then_by_order_and_missing_fields_do_not_hold() -> Non
     assert policy.decide(ctx("abc"), ()) == Decline("no rule holds")
 
 
+@pytest.mark.parametrize(
+    ("when", "meta", "holds"),
+    [
+        ("'vip' in meta", {"vip": 1}, True),
+        ("'vip' in meta", {}, False),
+        ("has(meta.vip) && meta.vip", {"vip": True}, True),
+        ("has(meta.vip) && meta.vip", {}, False),
+        ("meta.user.level > 2", {"user": {"level": 3}, "other": "x"}, True),
+        ("meta.size() == 2", {"a": 1, "b": 2}, True),
+        ("meta['a'] == 1", {"a": 1}, True),
+        ("meta . a == 1 && text == 'meta'", {"a": 1}, False),
+    ],
+)
+def test_rules_see_all_of_what_they_read(when: str, meta: dict[str, object], holds: bool) -> None:
+    decision = parse_policy({"rules": [{"when": when, "use": "m"}]}).decide(ctx(meta=meta), ())
+    assert isinstance(decision, Call) is holds
+
+
 def test_a_slow_pattern_is_linear_here() -> None:
     policy = parse_policy({"rules": [{"matches": "(a+)+$", "use": "x"}]})
     assert policy.decide(ctx("a" * 40 + "!"), ()) == Decline("no rule holds")
