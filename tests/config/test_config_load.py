@@ -146,6 +146,12 @@ MISTAKES = [
     ),
     (with_policy("blend: {weights: {a: 0, b: 0}}"), "routes.default.policy.blend.weights", 8, "sum to more than 0"),
     (with_policy("blend: {weights: {a: -1, b: 2}}"), "routes.default.policy.blend.weights.a", 8, "must be 0 or more"),
+    (
+        with_policy("blend:\n  weights:\n    a: 1\n    b-1.x: -1"),
+        "routes.default.policy.blend.weights.b-1.x",
+        11,
+        "must be 0 or more",
+    ),
     (with_policy("blend: {weights: {a: .nan, b: 1}}"), "routes.default.policy.blend.weights.a", 8, "got nan"),
     (with_policy("blend: {weights: {a: NaN, b: 1}}"), "routes.default.policy.blend.weights.a", 8, "got the text 'NaN'"),
     (with_policy("blend: {weights: {a: x, b: 1}}"), "routes.default.policy.blend.weights.a", 8, "expected a number"),

@@ -24,7 +24,7 @@ Special = Callable[["Decoder", Node, str], Any]
 
 _BOUND = re.compile(r"Expected `\w+`( of length)? (>=|>|<=|<) (\S+)")
 _BOUNDS = {">=": "{} or more", ">": "more than {}", "<=": "{} or less", "<": "less than {}"}
-_FIELD = re.compile(r"`([\w.\[\]]+)`")
+_FIELD = re.compile(r"`([^`]+)`")
 _CUT = 24
 _SWITCHES = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
@@ -111,8 +111,9 @@ class Decoder:
         message = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         line = self.lines[path]
         match = _FIELD.match(message)
-        steps = re.findall(r"\w+", match[1]) if match else []
-        for step in steps:
+        rest = match[1] if match else ""
+        while rest:
+            step, rest = _step(node, rest)
             if isinstance(node.value, dict) and step in node.value:
                 line, node, path = node.keys[step], node.value[step], f"{path}.{step}"
             elif isinstance(node.value, list) and step.isdigit() and int(step) < len(node.value):
@@ -222,6 +223,14 @@ class Decoder:
 
 def _shape_of(node: Node) -> str:
     return "list" if isinstance(node.value, list) else "map" if isinstance(node.value, dict) else "scalar"
+
+
+def _step(node: Node, place: str) -> tuple[str, str]:
+    """Split the first step off a place such as `weights.large-b` or `arms[1].share`; keys may have dots."""
+    known = node.value if isinstance(node.value, dict) else {}
+    keys = [key for key in known if (place + ".").startswith((f"{key}.", f"{key}["))]
+    step = max(keys, key=len) if keys else re.split(r"[.\[\]]+", place.strip("[]."))[0]
+    return step, place.lstrip("[")[len(step) :].lstrip("].")
 
 
 def _partial(fields: Mapping[str, structs.FieldInfo], values: Mapping[str, Any]) -> types.SimpleNamespace:
