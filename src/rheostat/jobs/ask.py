@@ -17,6 +17,7 @@ PATIENCE_S: Final = 30.0
 """Seconds that one try at a remote model without a `timeout` of its own may take."""
 _PAUSES: Final = 5  # waits for a remote model that says it is busy, per row
 _LONGEST_PAUSE_S: Final = 60.0
+_CHUNK: Final = 32  # rows between two looks at the clock and the journal, at least
 _BUSY: Final = frozenset({"rate_limited", "overloaded"})
 
 
@@ -43,7 +44,9 @@ class Asker:
         self._executor = Executor(clock)
         remote = {name: model for name, model in models.items() if model.remote}
         self._places = {name: asyncio.Semaphore(m.settings.max_concurrency or concurrency) for name, m in remote.items()}
-        self.chunk = max(batch, 4 * max((m.settings.max_concurrency or concurrency for m in remote.values()), default=0))
+        self.chunk = max(
+            batch, _CHUNK, 4 * max((m.settings.max_concurrency or concurrency for m in remote.values()), default=0)
+        )
 
     async def ask(self, examples: Sequence[Example]) -> list[dict[str, Outcome]]:
         """Return every model's outcome on each of the examples."""

@@ -63,7 +63,7 @@ class Work(Struct, frozen=True, kw_only=True):
     `concurrency` calls at a time and `tries` tries a row. `keep_inputs` stores each row's input and meta, which policies
     that read the request need to be replayed. `replace` overwrites a table of other data or models."""
 
-    batch: int = 32
+    batch: int = 8
     concurrency: int = 8
     tries: int = 3
     keep_inputs: bool = True

@@ -7,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from rheostat.chance import chance
+from rheostat.lab.trust import likeness
 from rheostat.types import text_of
-from rheostat.types.text import normalise_text
 
 SHARES: Final = (("train", 0.7), ("dev", 0.1), ("test", 0.2))
 """What the automatic split aims at; the last takes the rest."""
@@ -21,12 +21,12 @@ _WORDS: Final = {
 def split_of(data: Any, seed: int = 0) -> str:
     """Return train, dev or test (70, 10 and 20 % of distinct inputs) for a text or a row of features.
 
-    It depends on the input and the seed alone: texts that differ only in letter case, width, white space or invisible
-    characters always fall together, and adding or removing rows moves no other row. A training script that keeps to
+    It depends on the input and the seed alone: texts that count as the same question (`lab.trust.LIKENESS`: letter
+    case, width, punctuation and white space aside) always fall together, and adding or removing rows moves no other row. A training script that keeps to
     `split_of(text) == "train"` has not seen what `rheostat evaluate` chooses and reports on.
     """
     text = text_of(data)
-    key = " ".join(normalise_text(text).split()) if text else _canonical(data)
+    key = likeness(text) or text or _canonical(data)
     point = chance(f"split/{seed}", key)
     edge = 0.0
     for name, share in SHARES[:-1]:

@@ -1,0 +1,39 @@
+"""The verbs put together."""
+
+from __future__ import annotations
+
+import typer
+
+from rheostat.cli.check import check
+from rheostat.cli.curve import curve
+from rheostat.cli.demo import demo
+from rheostat.cli.evaluate import evaluate
+from rheostat.cli.explain import explain
+from rheostat.cli.init import init
+from rheostat.cli.predict import predict
+from rheostat.cli.replay import replay
+from rheostat.cli.report import report
+from rheostat.cli.serve import serve
+from rheostat.cli.tune import tune
+from rheostat.cli.version import version
+
+PANELS = (
+    ("Start", (init, check, demo)),
+    ("Serve", (serve, predict, explain)),
+    ("Decide from data", (evaluate, tune, report, replay, curve)),
+    ("About", (version,)),
+)
+
+app = typer.Typer(
+    help="Decides for every request which models run and how much each answer counts.\n\n"
+    "With models of your own: init, check, serve. With labelled data: evaluate, tune, report. "
+    "Each verb has --help with an example.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for panel, verbs in PANELS:
+    for verb in verbs:
+        app.command(rich_help_panel=panel)(verb)

@@ -1,0 +1,135 @@
+"""`rheostat check`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rheostat.cli.console import WRONG_USE, note, say, say_json, say_table, told
+
+if TYPE_CHECKING:
+    from rheostat.config import Loaded
+    from rheostat.pool import Model
+
+
+@told
+def check(
+    config: Annotated[str, typer.Argument(help="The config file.", metavar="CONFIG")] = "rheostat.yaml",
+    load: Annotated[bool, typer.Option("--load", help="Also open every model, try its contract and time it.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the config's JSON Schema, for editors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check a config: every mistake with its line, then what was understood.
+
+    Exit code 0: it can be used; 2: it cannot.
+
+    Example: `rheostat check rheostat.yaml --load`
+    """
+    from rheostat.config import json_schema, load_config
+    from rheostat.errors import ConfigError
+
+    if schema:
+        say_json(json_schema())
+        return
+    models: dict[str, dict[str, Any]] = {}
+    try:
+        loaded = load_config(config)
+        if load:
+            models = asyncio.run(_opened(loaded))
+    except ConfigError as error:
+        if not as_json:
+            raise
+        problems = [{"path": each.path, "line": each.line, "message": each.message} for each in error.problems]
+        say_json({"ok": False, "problems": problems})
+        raise typer.Exit(WRONG_USE) from None
+    if as_json:
+        say_json(_as_data(loaded, models))
+        return
+    for warning in loaded.warnings:
+        note(f"warning: {warning}")
+    _tell(loaded, models)
+
+
+async def _opened(loaded: Loaded) -> dict[str, dict[str, Any]]:
+    from rheostat.build import build
+
+    pool = (await build(loaded)).plan.pool
+    try:
+        return {name: _seen(pool[name]) for name in pool}
+    finally:
+        for name in pool:
+            await pool[name].aclose()
+
+
+def _seen(model: Model) -> dict[str, Any]:
+    runs = "elsewhere" if model.remote else ("on the event loop" if model.inline else "in a thread")
+    return {"runs": runs, "latency_s": model.latency_s or None, "labels": list(model.labels or ())}
+
+
+def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    from rheostat.cli.policy_words import in_words
+
+    config = loaded.config
+    return {
+        "ok": True,
+        "version": loaded.version,
+        "warnings": [{"path": each.path, "line": each.line, "message": each.message} for each in loaded.warnings],
+        "models": {
+            name: {"version": each.version, "cost": each.cost, **models.get(name, {})}
+            for name, each in config.models.items()
+        },
+        "routes": {
+            name: {"policy": in_words(loaded.policies[name]), "policy_version": loaded.policy_versions[name]}
+            for name in config.routes
+        },
+        "signals": list(config.signals),
+    }
+
+
+def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
+    from rheostat.cli.policy_words import in_words
+    from rheostat.policies import signals_of
+
+    config = loaded.config
+    say(f"{loaded.path} can be used (version {loaded.version})")
+    say()
+    head = ["model", "backend", "version", "cost"] + (["a row takes", "runs", "labels"] if models else [])
+    rows = []
+    for name, settings in config.models.items():
+        row = [name, str(settings.__struct_config__.tag), settings.version, f"{settings.cost:g}"]
+        rows.append(row + (_measured(models[name]) if name in models else []))
+    say_table(head, rows)
+    for name, route in config.routes.items():
+        say()
+        limit = f"deadline {float(route.deadline):g} s" if route.deadline else "no deadline of its own"
+        say(f"route {name} ({limit}, policy version {loaded.policy_versions[name]})")
+        for line in in_words(loaded.policies[name]):
+            say(f"  {line}")
+        read = signals_of(loaded.policies[name])
+        if read:
+            say(f"  reads the signals {', '.join(read)}")
+        for line in _ladder(route.fallback):
+            say(f"  {line}")
+    kept = [f"{kind} {place}" for kind in ("jsonl", "sqlite") if (place := getattr(config.records, kind))]
+    say()
+    say(f"records: {', '.join(kept) or 'none are kept'}")
+    if not models:
+        say("models were not opened: --load opens, tries and times them")
+
+
+def _ladder(fallback: Any) -> list[str]:
+    steps = []
+    if fallback.retry:
+        steps.append(f"L1 again ({fallback.retry} time{'s' if fallback.retry > 1 else ''})")
+    steps += ["L2 a peer"] * bool(fallback.peer) + ["L3 a lighter model"] * bool(fallback.lighter)
+    if fallback.preset is not None:
+        steps.append(f"L5 the preset {fallback.preset.label!r}")
+    return [f"when models fail: {', '.join(steps) or 'an error'}"]
+
+
+def _measured(seen: dict[str, Any]) -> list[str]:
+    latency, labels = seen["latency_s"], seen["labels"]
+    shown = ", ".join(labels[:4]) + (f", ... ({len(labels)})" if len(labels) > 4 else "")
+    return [f"{latency * 1000:.3g} ms" if latency else "not tried", seen["runs"], shown or "not declared"]

@@ -1,0 +1,117 @@
+"""A policy in words, so that one can read what a config will do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def in_words(policy: Any) -> list[str]:
+    """Return lines that say what a policy does, nested ones indented."""
+    from rheostat.policies import KINDS, Use
+
+    if isinstance(policy, Use):
+        return [f"always {policy.model}"]
+    names = {cls: name for name, cls in KINDS.items()}
+    say = _SAYERS.get(names.get(type(policy), ""))
+    return say(policy) if say is not None else _own(policy)
+
+
+def _short(policy: Any) -> str:
+    return str(policy.model) if type(policy).__name__ == "Use" else ""
+
+
+def _then(head: str, policy: Any) -> list[str]:
+    """`head model`, or `head` with the nested policy below it."""
+    short = _short(policy)
+    return [f"{head} {short}"] if short else [f"{head}:", *(f"  {line}" for line in in_words(policy))]
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _cascade(policy: Any) -> list[str]:
+    cuts = policy.threshold if isinstance(policy.threshold, tuple) else (policy.threshold,) * (len(policy.stages) - 1)
+    lines = []
+    for index, (stage, cut) in enumerate(zip(policy.stages, cuts, strict=False)):
+        line = f"{'else ' if index else 'cascade: '}{stage} answers when its confidence is at least {_number(cut)}"
+        if index == 0 and policy.hysteresis is not None:
+            low, high = map(_number, policy.hysteresis)
+            line += f" (between {low} and {high} as last time for the same {policy.key})"
+        lines.append(line)
+    lines.append(f"else {policy.stages[-1]} answers")
+    if policy.max_escalations < len(policy.stages) - 1:
+        lines.append(f"at most {policy.max_escalations} time(s) an answer is passed over; the next one counts as it is")
+    if policy.blend:
+        lines.append(f"the answer passed over keeps a weight of {_number(policy.blend)}")
+    if policy.parallel:
+        lines.append("all start at once; what is not needed is cancelled")
+    return lines
+
+
+def _rules(policy: Any) -> list[str]:
+    lines = ["the first rule that holds:"]
+    for number, rule in enumerate(sorted(policy.rules, key=lambda each: -each.priority), 1):
+        stated = [rule.when] if rule.when is not None else []
+        if rule.words():
+            stated.append(f"the text has {' or '.join(map(repr, rule.words()))}")
+        if rule.matches is not None:
+            stated.append(f"the text matches {rule.matches}")
+        head = f"{number}. {rule.name or 'rule'}: when {' and '.join(stated)} ->"
+        lines += [f"  {line}" for line in _then(head, rule.use)]
+    return lines
+
+
+def _binary(policy: Any) -> list[str]:
+    head = f"binary: when {policy.signal} is at least {_number(policy.threshold)} ->"
+    return [*_then(head, policy.strong), *_then("else ->", policy.weak)]
+
+
+def _blend(policy: Any) -> list[str]:
+    total = sum(policy.weights.values())
+    shares = ", ".join(f"{name} {weight / total:.1%}" for name, weight in policy.weights.items())
+    return [f"blend: {'one is drawn' if policy.mode == 'sample' else 'answers are mixed'} by weight: {shares}"]
+
+
+def _delegate(policy: Any) -> list[str]:
+    source = policy.weight or f"1 - confidence of {policy.weak}"
+    return [
+        f"delegate: the weight of {policy.strong} is {source}",
+        f"below {_number(policy.low)} only {policy.weak}, above {_number(policy.high)} only {policy.strong}, "
+        f"in between {'one drawn by it' if policy.mode == 'sample' else 'both, mixed by it'}",
+    ]
+
+
+def _chain(policy: Any) -> list[str]:
+    lines = ["the first of these that decides:"]
+    for number, each in enumerate(policy.policies, 1):
+        inner = in_words(each)
+        lines += [f"  {number}. {inner[0]}", *(f"     {line}" for line in inner[1:])]
+    return lines
+
+
+def _split(policy: Any) -> list[str]:
+    total = sum(arm.share for arm in policy.arms)
+    lines = [f"split by {policy.key}:"]
+    for arm in policy.arms:
+        lines += [f"  {line}" for line in _then(f"{arm.share / total:.1%} {arm.name} ->".replace("  ", " "), arm.use)]
+    if policy.coverage < 1.0:
+        lines.append(f"  {policy.coverage:.1%} of the keys take part, the rest goes on")
+    return lines
+
+
+def _own(policy: Any) -> list[str]:
+    fields = ", ".join(f"{name}={getattr(policy, name)!r}" for name in getattr(policy, "__struct_fields__", ()))
+    return [f"{type(policy).__module__}.{type(policy).__qualname__}({fields})"]
+
+
+_SAYERS: dict[str, Callable[[Any], list[str]]] = {
+    "binary": _binary,
+    "blend": _blend,
+    "cascade": _cascade,
+    "chain": _chain,
+    "delegate": _delegate,
+    "rules": _rules,
+    "split": _split,
+}

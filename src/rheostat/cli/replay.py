@@ -1,0 +1,85 @@
+"""`rheostat replay`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rheostat.cli.console import say, say_json, told
+from rheostat.cli.limits import STAGES_HELP, stages_of
+
+if TYPE_CHECKING:
+    from rheostat.lab.outcomes import OutcomesTable
+
+_TIMED = 20_000
+
+
+@told
+def replay(
+    outcomes: Annotated[str, typer.Argument(help="The outcomes table (from evaluate).", metavar="OUTCOMES")],
+    config: Annotated[str | None, typer.Option(help="Replay the policy of a route of this config.")] = None,
+    route: Annotated[str, typer.Option(help="Which route of the config.")] = "default",
+    policy_file: Annotated[str | None, typer.Option(help="Replay the policy of this policy file.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Replay a policy written as in a config, such as '{cascade: {...}}' or '{mine:Own: {}}'."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, dev, test, all, or auto: test if the table has such rows.")] = "auto",
+    stages: Annotated[str | None, typer.Option(help=STAGES_HELP)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Let a policy decide every row of an outcomes table: the same policy that serves, no model is asked.
+
+    Example: `rheostat replay outcomes.parquet --config rheostat.yaml`
+    """
+    from rheostat.cli.figure_lines import as_data, say_figures
+    from rheostat.cli.given_policy import given_policy
+    from rheostat.cli.policy_words import in_words
+    from rheostat.lab.figures import figures
+    from rheostat.lab.outcomes_file import load
+
+    given = given_policy(config, route, policy_file, policy)
+    table = load(outcomes)
+    name, part = _rows(table, split)
+    models = stages_of(table, stages)
+    try:
+        found, played = figures(
+            given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers
+        )  # fmt: skip
+        rate = _rate(given.policy, part, given.scorers)
+    except (ValueError, KeyError) as error:
+        raise typer.BadParameter(str(error.args[0]) if error.args else str(error)) from None
+    if as_json:
+        say_json({"policy": given.name, "figures": as_data(found), "counts": played.counts(), "rows_per_s": rate})
+        return
+    say(f"{given.name}:")
+    for line in in_words(given.policy):
+        say(f"  {line}")
+    say()
+    say_figures(found)
+    say()
+    say(f"replayed at {rate:,.0f} rows/s")
+
+
+def _rows(table: OutcomesTable, split: str) -> tuple[str, OutcomesTable]:
+    from rheostat.lab.outcomes import SPLITS
+
+    if split not in (*SPLITS, "all", "auto"):
+        raise typer.BadParameter(f"--split is one of {', '.join(SPLITS)}, all or auto, got {split!r}")
+    if split == "auto":
+        split = "test" if len(table.select(split="test")) else "all"
+    return split, table if split == "all" else table.select(split=split)
+
+
+def _rate(policy: object, table: OutcomesTable, scorers: tuple[object, ...]) -> float:
+    """Rows a second of the replay itself, measured on some of the rows."""
+    import numpy as np
+
+    from rheostat.lab.replay import replay as play
+
+    part = table.subset(np.arange(min(len(table), _TIMED)))
+    began = time.perf_counter()
+    play(policy, part, scorers=scorers)  # type: ignore[arg-type]
+    return len(part) / max(time.perf_counter() - began, 1e-9)

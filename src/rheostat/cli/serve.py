@@ -1,0 +1,47 @@
+"""`rheostat serve`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from rheostat.cli.console import told
+
+
+@told
+def serve(
+    config: Annotated[str, typer.Argument(help="The config file.", metavar="CONFIG")] = "rheostat.yaml",
+    host: Annotated[str | None, typer.Option(help="Where to listen, instead of `server.host`.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The port, instead of `server.port`; 0 takes a free one.", min=0, max=65535)
+    ] = None,
+    watch: Annotated[bool, typer.Option(help="Take up changes of the config file while serving.")] = True,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_form: Annotated[str, typer.Option(help="json (ECS), plain, or auto: plain on a terminal.")] = "auto",
+) -> None:
+    """Serve a config over HTTP until SIGTERM or Ctrl-C; SIGHUP or a change of the file reloads it.
+
+    Requests in flight finish before it stops. A bad change keeps the old config in force, and the log says why.
+
+    Example: `rheostat serve rheostat.yaml --port 8080`, then
+    `curl -d '{"data": "hello"}' http://127.0.0.1:8080/v1/predict`
+    """
+    import uvloop
+
+    from rheostat.config import load_config
+    from rheostat.gateway.server import run
+    from rheostat.telemetry import Masker
+    from rheostat.telemetry.service_log import configure
+
+    masker = Masker(load_config(config).secrets)
+    try:
+        restore = configure(level=log_level, form=log_form, masker=masker)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(config, host=host, port=port, watch=watch))
+    finally:
+        restore()
