@@ -64,10 +64,20 @@ class Figures(Struct, frozen=True, kw_only=True):
     random: float
     oracle: float
     oracle_cost: float
-    vs_first: Difference
-    vs_last: Difference
+    vs_each: tuple[tuple[str, Difference], ...]
     vs_random: Difference
+    last_vs_first: Difference
     extreme: str = ""
+
+    @property
+    def vs_first(self) -> Difference:
+        """The policy against the first (cheapest) model alone."""
+        return self.vs_each[0][1]
+
+    @property
+    def vs_last(self) -> Difference:
+        """The policy against the last (dearest) model alone."""
+        return self.vs_each[-1][1]
 
     def single(self, model: str) -> Alone:
         """Return the figures of one model on the same rows."""
@@ -134,10 +144,10 @@ def figures(
         random=float(blind.mean()),
         oracle=float(chosen.mean()),
         oracle_cost=float(spent.mean()),
-        vs_first=paired_bootstrap(routed, right[first], draws, seed),
-        vs_last=paired_bootstrap(routed, right[last], draws, seed),
+        vs_each=tuple((name, paired_bootstrap(routed, right[name], draws, seed)) for name in models),
         vs_random=paired_bootstrap(routed, blind, draws, seed),
-        extreme={0.0: "none", 1.0: "every"}.get(float(called.mean()), ""),
+        last_vs_first=paired_bootstrap(right[last], right[first], draws, seed),
+        extreme={0.0: "no", 1.0: "every"}.get(float(called.mean()), ""),
     )
     return made, played
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -13,16 +14,17 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from rheostat.lab.outcomes import SPLITS, Floats, ModelInfo, OutcomesTable
+from rheostat.lab.bootstrap import Difference, paired_bootstrap
+from rheostat.lab.outcomes import SPLITS, ModelInfo, OutcomesTable
 from rheostat.types import text_of
 
-UNDERFIT_DROP: Final = 0.10
-"""Relative fall of the train loss by rescaling alone from which a model counts as under-fitted (see `rescaling`)."""
-UNDERFIT_SCALE: Final = 1.5
-"""... if its scores also ask to be sharpened by at least this factor."""
+REGAIN: Final = 0.01
+"""Points of dev accuracy that a linear layer over a model's own scores must win back before it counts as under-fitted."""
+_FIT_ROWS: Final = 2_000
+_FIT_LABELS: Final = 200
 OVERFIT_GAP: Final = 0.10
-SEPARATED: Final = 0.995
-"""Train accuracy from which rescaling says nothing: a model that is right on every row can always be surer."""
+BY_HEART: Final = 0.995
+"""Train accuracy from which a large gap to dev may also mean that the label leaked into the features."""
 
 LIKENESS: Final = "Unicode NFKC, case folded, punctuation and white space as one space"
 """The rule by which two inputs count as the same question."""
@@ -39,7 +41,7 @@ class Flag(Struct, frozen=True):
 class Member(Struct, frozen=True, kw_only=True):
     """How well one model does on each split (None where there are no usable rows), and how its training ended.
 
-    `loss_drop` is the share of its train loss that rescaling its scores would remove, `scale` the best factor.
+    `regain` is what a linear layer over its own scores adds to its dev accuracy (see `reweighing`).
     """
 
     model: str
@@ -51,8 +53,7 @@ class Member(Struct, frozen=True, kw_only=True):
     converged: bool | None
     iterations: int | None
     max_iterations: int | None
-    loss_drop: float | None
-    scale: float | None
+    regain: Difference | None
 
 
 class Overlap(Struct, frozen=True):
@@ -84,7 +85,7 @@ def trust(table: OutcomesTable, stages: Sequence[str] | None = None) -> Trust:
     for member in members:
         flags += _training_flags(member)
         flags += _source_flags(member.model, table.model_info[member.model], table)
-    flags += [flag for low, high in pairwise(members) for flag in _order_flags(low, high)]
+    flags += [flag for low, high in pairwise(members) for flag in _order_flags(table, low, high)]
     overlap = overlaps(table)
     if overlap is not None and overlap.crossing:
         text = (
@@ -105,7 +106,6 @@ def _member(table: OutcomesTable, name: str) -> Member:
         rows.append(int(mask.sum()))
         accuracies.append(float(right[mask].mean()) if mask.any() else None)
     card = info.card
-    found = rescaling(table, name)
     train = accuracies[0] if accuracies[0] is not None or card is None else card.train_accuracy
     dev = accuracies[1] if accuracies[1] is not None or card is None else card.dev_accuracy
     return Member(
@@ -118,60 +118,43 @@ def _member(table: OutcomesTable, name: str) -> Member:
         converged=card.converged if card is not None else None,
         iterations=card.iterations if card is not None else None,
         max_iterations=card.max_iterations if card is not None else None,
-        loss_drop=found[0] if found is not None else None,
-        scale=found[1] if found is not None else None,
+        regain=reweighing(table, name),
     )
 
 
-def rescaling(table: OutcomesTable, name: str) -> tuple[float, float] | None:
-    """Return how much of a model's train loss one factor on its log scores would remove, and that factor.
+def reweighing(table: OutcomesTable, name: str) -> Difference | None:
+    """Return how much dev accuracy a linear layer over a model's own log scores adds, the layer being fitted on train.
 
-    At a maximum-likelihood fit of a linear-in-weights model no rescaling of its own scores lowers the loss on its own
-    training rows: the derivative along the weights is zero there. A fit that stopped early, or was held small by strong
-    regularisation, is too timid: its scores ask to be sharpened (factor above 1). The factor is the inverse of the
-    temperature of Guo et al. (2017), fitted on train instead of dev, by golden-section search.
+    A linear classifier's log scores are linear in its features, so re-weighing them stays inside what it could have
+    learned: at a finished fit nothing is left to win. A fit that stopped early, or was held small by strong
+    regularisation, leaves accuracy that its own scores still hold, and the layer wins it back on rows that neither has
+    seen. Only the score columns are needed. It tells nothing about a model that is right on (nearly) all its train
+    rows: there the layer learns to agree. The layer is matrix scaling (Guo et al., 2017, section 4.2), fitted on train.
 
-    Returns None without score distributions on train rows, or when (nearly) every train row is right, where a model can
-    always be surer.
+    Returns None without score distributions on both splits, with too few rows, or with more than 200 labels.
     """
     columns = table.model(name)
-    if columns.scores is None:
+    if columns.scores is None or not 2 <= columns.scores.shape[1] <= _FIT_LABELS:
         return None
-    mask = table.complete((name,)) & (table.split == 0)
-    mask &= ~np.isnan(columns.scores[:, 0]) if columns.scores.shape[1] else False
-    rows = np.flatnonzero(mask)
-    if len(rows) < 20 or float(table.correct(name)[rows].mean()) >= SEPARATED:
+    usable = table.complete((name,)) & ~np.isnan(columns.scores).any(axis=1)
+    train, dev = np.flatnonzero(usable & (table.split == 0)), np.flatnonzero(usable & (table.split == 1))
+    train = train[np.unique(np.linspace(0, len(train) - 1, min(len(train), _FIT_ROWS)).astype(int))] if len(train) else train
+    if len(train) < 50 or len(dev) < 50 or len(np.unique(table.truth[train])) < 2:
         return None
-    rows = rows[:: max(1, len(rows) // 20_000)]
-    scores = np.clip(columns.scores[rows].astype(np.float64), 1e-12, None)
-    logs, own = np.log(scores), np.log(scores)[np.arange(len(rows)), table.truth[rows]]
-    now = _loss(logs, own, 1.0)
-    best = _golden(lambda x: _loss(logs, own, float(np.exp(x))), np.log(0.05), np.log(50.0))
-    scale = float(np.exp(best))
-    return (max(0.0, (now - _loss(logs, own, scale)) / now) if now > 0.0 else 0.0), scale
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-
-def _loss(logs: Floats, own: Floats, scale: float) -> float:
-    scaled = logs * scale
-    top = scaled.max(axis=1)
-    return float((top + np.log(np.exp(scaled - top[:, None]).sum(axis=1)) - own * scale).mean())
-
-
-def _golden(loss: Callable[[float], float], low: float, high: float) -> float:
-    """The minimum of a function with one valley."""
-    ratio = (5**0.5 - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    at_a, at_b = loss(a), loss(b)
-    while high - low > 1e-3:
-        if at_a < at_b:
-            high, b, at_b = b, a, at_a
-            a = high - ratio * (high - low)
-            at_a = loss(a)
-        else:
-            low, a, at_a = a, b, at_b
-            b = low + ratio * (high - low)
-            at_b = loss(b)
-    return (low + high) / 2
+    logs = np.log(np.clip(columns.scores[np.concatenate([train, dev])].astype(np.float64), 1e-12, None))
+    logs -= logs.mean(axis=1, keepdims=True)
+    spread = float(logs[: len(train)].std())
+    if spread <= 0.0:
+        return None
+    layer = LogisticRegression(C=1.0, max_iter=60)
+    with warnings.catch_warnings(), threadpool_limits(1):  # so small a product only gets slower on more cores
+        warnings.simplefilter("ignore")  # a layer that is not quite at its end wins back a little less: the safe side
+        layer.fit(logs[: len(train)] / spread, table.truth[train])
+    again = layer.predict(logs[len(train) :] / spread) == table.truth[dev]
+    return paired_bootstrap(again.astype(np.float64), table.correct(name)[dev].astype(np.float64))
 
 
 def _training_flags(member: Member) -> list[Flag]:
@@ -180,31 +163,35 @@ def _training_flags(member: Member) -> list[Flag]:
     if member.converged is False:
         steps = f" after {member.iterations} iterations" if member.iterations is not None else ""
         flags.append(Flag("under-trained", name, f"its training stopped{steps} before it had converged"))
-    if (
-        member.loss_drop is not None
-        and member.scale is not None
-        and member.loss_drop >= UNDERFIT_DROP
-        and member.scale >= UNDERFIT_SCALE
-    ):
+    if member.regain is not None and member.regain.better and member.regain.mean >= REGAIN:
         text = (
-            f"under-fitted: stopped early or over-regularised. Multiplying its own log scores by {member.scale:.2g} lowers "
-            f"its train loss by {member.loss_drop:.0%}; at a finished fit no factor lowers it noticeably"
+            "under-fitted: stopped early or over-regularised. Its own scores, re-weighed by a linear layer fitted on train, "
+            f"are right {member.regain.mean * 100:.1f} points more often on dev [{member.regain.low * 100:.1f}, "
+            f"{member.regain.high * 100:.1f}]; a finished fit leaves nothing to win back this way"
         )
         flags.append(Flag("under-trained", name, text))
     if member.train is not None and member.dev is not None and member.train - member.dev >= OVERFIT_GAP:
         text = f"train accuracy {member.train:.2%} is far above dev {member.dev:.2%}: it knows its rows by heart (overfit)"
-        if member.train >= SEPARATED:
+        if member.train >= BY_HEART:
             text += ", or saw the label in its features (leak)"
         flags.append(Flag("overfit", name, text))
     return flags
 
 
-def _order_flags(low: Member, high: Member) -> list[Flag]:
-    """A dearer model that is worse on the very rows it was trained on has not been trained enough (or is too simple)."""
+def _order_flags(table: OutcomesTable, low: Member, high: Member) -> list[Flag]:
+    """A dearer model that is worse on the very rows it was trained on has not been trained enough (or is too simple).
+
+    Against a cheaper model that knows its rows by heart the train rows say nothing; then dev alone must show it clearly.
+    """
     if low.train is None or high.train is None or low.dev is None or high.dev is None:
         return []
     if high.train >= low.train or high.dev > low.dev:
         return []
+    if low.train - low.dev >= OVERFIT_GAP:
+        dev = table.complete((low.model, high.model)) & (table.split == 1)
+        rivals = [table.correct(name)[dev].astype(np.float64) for name in (low.model, high.model)]
+        if not dev.any() or not paired_bootstrap(*rivals).better:
+            return []
     text = (
         f"worse than {low.model} on train ({high.train:.2%} against {low.train:.2%}) and on dev ({high.dev:.2%} "
         f"against {low.dev:.2%}): the dearer model is under-trained or not the better one"

@@ -64,7 +64,7 @@ def tune(
         policy=policy,
         chosen=chosen,
         reported=reported,
-        notes=tuple(notes(goal, chosen, reported)),
+        notes=tuple(notes(goal, chosen, reported, kind)),
     )
 
 
@@ -169,11 +169,11 @@ def _unreachable(batches: Sequence[Options], goal: Goal, kind: str, split: str) 
     return "; ".join(lines)
 
 
-def notes(goal: Goal, chosen: Figures, reported: Figures) -> list[str]:
+def notes(goal: Goal, chosen: Figures, reported: Figures, kind: str) -> list[str]:
     """Return what a reader of the two sets of figures must be told."""
     told: list[str] = []
     for one in (chosen, reported):
-        if one.extreme:
+        if one.extreme and kind != "blend":
             told.append(
                 f"on {one.split} the policy calls {one.last} for {one.extreme} request: its threshold decides nothing"
             )

@@ -1,0 +1,386 @@
+"""The report: one HTML file that says whether routing pays, and shows everything that answer rests on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from rheostat.lab.bootstrap import Difference, Interval
+from rheostat.lab.curve import ThresholdCurve, cascade_curve
+from rheostat.lab.figures import Figures, Wait, figures
+from rheostat.lab.goal import Goal
+from rheostat.lab.markup import Content, Safe, bullets, facts, joined, page, picture, table, tag
+from rheostat.lab.outcomes import SPLITS, OutcomesTable
+from rheostat.lab.plots import Mark, Sureness, confidence_error, cost_quality, reliability, risk, share_quality
+from rheostat.lab.policy_file import policy_form
+from rheostat.lab.reliability import CONFIDENCE_CUTS, aurc, auroc, brier, confidence_errors, ece, excess_aurc
+from rheostat.lab.replay import ReplayResult
+from rheostat.lab.trust import LIKENESS, Trust
+from rheostat.lab.tune import Tuned, by_cost
+from rheostat.lab.verdict import Verdict, verdict
+
+MATRIX: Final = 15
+"""Up to so many labels the confusions are a matrix, beyond it a list."""
+_LISTED: Final = 12
+
+
+class _Setting(Struct, frozen=True):
+    """What all sections draw on."""
+
+    whole: OutcomesTable
+    fresh: OutcomesTable
+    stages: tuple[str, ...]
+    split: str
+    tuned: tuple[Tuned, ...]
+    played: tuple[ReplayResult, ...]
+    found: tuple[Figures, ...]
+    trusted: Trust
+    said: Verdict
+
+
+def write_report(
+    outcomes: OutcomesTable,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Routing report",
+    stages: Sequence[str] | None = None,
+    goal: Goal | None = None,
+    tuned: Sequence[Tuned] = (),
+    split: str = "test",
+    command: str = "",
+    seed: int = 0,
+) -> Verdict:
+    """Write the report as one self-contained HTML file; return its verdict.
+
+    Args:
+        outcomes: a table with rows in dev and in `split`.
+        title: names the data, for people.
+        stages: models, cheapest first; by default all by cost.
+        goal: what the policies in the verdict keep; at most 20 % calls of the last model by default.
+        tuned: policies tuned already, shown besides those the verdict tunes itself.
+        split: the fresh rows that figures are measured on.
+        command: how to make this report again.
+
+    Raises:
+        GoalError, ValueError: as `tune`.
+        OSError: the file cannot be written.
+    """
+    text, said = render(
+        outcomes, title=title, stages=stages, goal=goal, tuned=tuned, split=split, command=command, seed=seed
+    )
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return said
+
+
+def render(
+    outcomes: OutcomesTable,
+    *,
+    title: str = "Routing report",
+    stages: Sequence[str] | None = None,
+    goal: Goal | None = None,
+    tuned: Sequence[Tuned] = (),
+    split: str = "test",
+    command: str = "",
+    seed: int = 0,
+) -> tuple[str, Verdict]:
+    """Return the report's HTML and its verdict; arguments as for `write_report`."""
+    names = tuple(stages) if stages is not None else by_cost(outcomes)
+    said = verdict(outcomes, stages=names, goal=goal, seed=seed)
+    fresh = outcomes.select(split=split)
+    shown = _distinct([*tuned, *said.tuned])
+    pairs = [figures(one.policy, fresh, names, split=split, seed=seed) for one in shown]
+    setting = _Setting(
+        whole=outcomes,
+        fresh=fresh,
+        stages=names,
+        split=split,
+        tuned=shown,
+        played=tuple(played for _, played in pairs),
+        found=tuple(found for found, _ in pairs),
+        trusted=said.trust,
+        said=said,
+    )
+    sections = [
+        _head(title, setting),
+        tag("h2", f"What each choice gives on {split}"),
+        _rivals(setting),
+        _curves(setting),
+        tag("h2", "The models"),
+        _members(setting),
+        tag("h2", "Can their confidence be trusted?"),
+        _confidence(setting),
+        tag("h2", "What is mistaken for what"),
+        *(_confusions(setting, name) for name in names),
+        tag("h2", "Latency by path"),
+        _paths(setting),
+        tag("h2", "What was left out, and how it counts"),
+        _left_out(setting),
+        tag("h2", "Where this comes from"),
+        _origin(setting, command),
+    ]
+    return page(title, joined(sections)), said
+
+
+def _distinct(found: Sequence[Tuned]) -> tuple[Tuned, ...]:
+    """Policies shown once each, in order."""
+    kept: dict[str, Tuned] = {}
+    for one in found:
+        kept.setdefault(policy_form(one.policy), one)
+    return tuple(kept.values())
+
+
+def _head(title: str, setting: _Setting) -> Safe:
+    said = setting.said
+    lines: list[Content] = [tag("strong", said.headline), bullets([*said.reasons, said.blending])]
+    box = tag("div", joined(lines), "verdict" if said.pays else "verdict no")
+    parts: list[Content] = [tag("h1", title), tag("p", f"Goal: {said.tuned[0].goal.words()}.", "soft"), box]
+    if said.caution:
+        parts += [tag("h3", "Before you believe it"), bullets(tag("span", text, "warn") for text in said.caution)]
+    told = dict.fromkeys(f"{one.kind}: {note}" for one in setting.tuned for note in one.notes)
+    if told:
+        parts += [tag("h3", "To note"), bullets(told)]
+    return joined(parts)
+
+
+# ------------------------------------------------------------------------------------------------------ the rivals
+
+
+def _spread(found: Interval) -> str:
+    return f"{found.mean:.2%} [{found.low:.2%}, {found.high:.2%}]"
+
+
+def _points(gap: Difference) -> Safe:
+    text = f"{gap.mean * 100:+.2f} [{gap.low * 100:+.2f}, {gap.high * 100:+.2f}]"
+    return tag("span", text, "good" if gap.better else "bad" if gap.worse else "soft")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
+
+
+def _waits(wait: Wait) -> str:
+    return " / ".join(f"{seconds * 1000:.3g}" for seconds in (wait.p50, wait.p95, wait.p99))
+
+
+def _rivals(setting: _Setting) -> Safe:
+    first, last = setting.stages[0], setting.stages[-1]
+    head = ["choice", "accuracy [95 %]", f"points over {first}", f"points over {last}", f"calls of {last}",
+            "same share sent blindly", "cost", "P50 / P95 / P99", "rows used / left out"]  # fmt: skip
+    base = setting.found[0]
+    left = f"{base.n} / {sum(base.left_out.values()) + base.unanswered}"
+    gap = base.last_vs_first
+    rows: list[list[Content]] = []
+    for alone in base.alone:
+        over: Content = _points(gap) if alone.model == last else ""
+        share = "100 %" if alone.model == last else "0 %"
+        rows.append([f"all {alone.model}", _spread(alone.quality), over, "", share, "", f"{alone.cost:.4g}",
+                     _waits(alone.latency_s), left])  # fmt: skip
+    rows.append(["oracle (upper bound incl. chance)", f"{base.oracle:.2%}", "", "", "", "", f"{base.oracle_cost:.4g}", "",
+                 left])  # fmt: skip
+    marked = []
+    for one, found in zip(setting.tuned, setting.found, strict=True):
+        marked.append(len(rows))
+        share = f"{found.share.mean:.1%} ({one.chosen.split}: {one.chosen.share.mean:.1%})"
+        used = f"{found.n} / {sum(found.left_out.values()) + found.unanswered}"
+        rows.append([one.kind, _spread(found.quality), _points(found.vs_first), _points(found.vs_last), share,
+                     f"{found.random:.2%}", f"{found.cost.mean:.4g}", _waits(found.latency_s), used])  # fmt: skip
+    forms = facts((one.kind, tag("code", policy_form(one.policy))) for one in setting.tuned)
+    chosen = setting.tuned[0].chosen.split
+    note = (
+        f"Intervals are 95 %, by paired bootstrap over rows. Thresholds and weights were chosen on {chosen}, all else is "
+        f"measured on {setting.split}; the share in brackets is that on {chosen}. Latency in milliseconds."
+    )
+    return joined([table(head, rows, marked=marked), tag("p", note, "soft"), forms])
+
+
+def _curves(setting: _Setting) -> Safe:
+    curves: dict[str, ThresholdCurve] = {"cascade": cascade_curve(setting.fresh, setting.stages)}
+    blend = max((getattr(one.policy, "blend", 0.0) for one in setting.tuned), default=0.0)
+    if blend:
+        curves[f"cascade, blend {blend:g}"] = cascade_curve(setting.fresh, setting.stages, blend=blend)
+    base = setting.found[0]
+    models = [Mark(alone.model, alone.cost, alone.quality.mean) for alone in base.alone]
+    routed = [
+        Mark(one.kind, found.cost.mean, found.quality.mean, found.quality.low, found.quality.high)
+        for one, found in zip(setting.tuned, setting.found, strict=True)
+    ]
+    goal = setting.said.tuned[0].goal
+    return tag(
+        "div",
+        joined(
+            [
+                picture(
+                    cost_quality(curves, models, routed),
+                    f"Every threshold on {setting.split}, {base.n} rows. Points on the hull can be reached by mixing two "
+                    "settings by chance.",
+                    "accuracy against mean cost",
+                ),
+                picture(
+                    share_quality(curves["cascade"], "cascade", goal.max_share),
+                    "Above the dashed line the confidence knows which requests to pass on.",
+                    "accuracy against share of large calls",
+                ),
+            ]
+        ),
+        "grid",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ the models
+
+
+def _maybe(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2%}"
+
+
+def _members(setting: _Setting) -> Safe:
+    head = ["model", "version", "train", "dev", "test", "rows (train/dev/test)", "converged", "iterations",
+            "regained by re-weighing", "flags"]  # fmt: skip
+    rows: list[list[Content]] = []
+    for member in setting.trusted.members:
+        flags = [flag for flag in setting.trusted.flags if flag.about == member.model]
+        steps = "–" if member.iterations is None else f"{member.iterations} of {member.max_iterations or '?'}"
+        ended = {True: "yes", False: "no", None: "not said"}[member.converged]
+        drop: Content = "–" if member.regain is None else _points(member.regain)
+        marks: Content = tag("span", ", ".join(dict.fromkeys(flag.kind for flag in flags)), "warn") if flags else "none"
+        rows.append([member.model, member.version, _maybe(member.train), _maybe(member.dev), _maybe(member.test),
+                     "/".join(map(str, member.rows)), ended, steps, drop, marks])  # fmt: skip
+    overlap = setting.trusted.overlap
+    told = (
+        f"Inputs count as the same by: {LIKENESS}. {overlap.groups} distinct inputs, {overlap.repeated} of them more than "
+        f"once, {overlap.crossing} in more than one split; {overlap.test_rows} test rows repeat a train or dev row."
+        if overlap is not None
+        else "The table kept no inputs, so repeated questions across splits could not be looked for."
+    )
+    return joined([table(head, rows, text=[9]), tag("p", told, "soft")])
+
+
+def _confidence(setting: _Setting) -> Safe:
+    sure, rows, bands, silent = [], [], [], []
+    for name in setting.stages:
+        columns = setting.fresh.model(name)
+        mask = setting.fresh.complete((name,))
+        given = mask & ~np.isnan(columns.confidence)
+        if mask.sum() > given.sum():
+            silent.append(f"{name}: {int(mask.sum() - given.sum())} answers without a confidence are left out here")
+        if not given.any():
+            continue
+        confidence = columns.confidence[given]
+        correct = setting.fresh.correct(name)[given].astype(np.float64)
+        sure.append(Sureness(name, confidence, correct))
+        rows.append([name, str(int(given.sum())), f"{correct.mean():.2%}", f"{confidence.mean():.3f}",
+                     f"{ece(confidence, correct):.3f}", f"{brier(confidence, correct):.4f}",
+                     f"{auroc(confidence, correct):.3f}", f"{aurc(confidence, correct):.4f}",
+                     f"{excess_aurc(confidence, correct):.4f}"])  # fmt: skip
+        table_of = confidence_errors(confidence, correct)
+        bands.append([name, *(
+            f"{b.rows / len(correct):.0%}, {1 - b.accuracy:.1%} wrong" if b.rows else "–" for b in table_of
+        )])  # fmt: skip
+    if not sure:
+        return tag("p", "No model gave a confidence; a cascade has nothing to decide by.")
+    edges = [0.0, *CONFIDENCE_CUTS, 1.0]
+    band_heads = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+    pictures = [
+        picture(reliability(sure), "On the diagonal a confidence means what it says.", "reliability diagram"),
+        picture(risk(sure), "Error if only the surest answers are accepted.", "risk-coverage curve"),
+        picture(confidence_error(sure, CONFIDENCE_CUTS), "How often each band is wrong.", "confidence-error bars"),
+    ]
+    heads = ["model", "rows", "accuracy", "mean confidence", "ECE", "Brier", "AUROC", "AURC", "excess AURC"]
+    return joined(
+        [
+            table(heads, rows),
+            table(["model", *band_heads], bands),
+            bullets(silent),
+            tag("div", joined(pictures), "grid three"),
+        ]
+    )
+
+
+def _confusions(setting: _Setting, name: str) -> Safe:
+    part = setting.fresh
+    rows = np.flatnonzero(part.complete((name,)))
+    truth, said = part.truth[rows], part.model(name).label[rows]
+    labels = part.labels
+    used = np.unique(np.concatenate([truth, said]))
+    if len(used) <= MATRIX:
+        place = {int(code): index for index, code in enumerate(used)}
+        matrix = np.zeros((len(used), len(used)), int)
+        np.add.at(matrix, ([place[int(c)] for c in truth], [place[int(c)] for c in said]), 1)
+        body: list[list[Content]] = [
+            [labels[code], *(tag("span", str(n), "good" if i == j else "") for j, n in enumerate(matrix[i]))]
+            for i, code in enumerate(used)
+        ]
+        return joined([tag("h3", name), table(["right label ↓, said →", *(labels[code] for code in used)], body)])
+    wrong = truth != said
+    pairs, counts = np.unique(np.stack([truth[wrong], said[wrong]], axis=1), axis=0, return_counts=True)
+    total = np.bincount(truth, minlength=len(labels))
+    top = np.argsort(-counts, kind="stable")[:_LISTED]
+    listed = [
+        [labels[pairs[i, 0]], labels[pairs[i, 1]], str(counts[i]), f"{counts[i] / total[pairs[i, 0]]:.0%}"] for i in top
+    ]
+    head = ["right label", "said", "rows", "of that label"]
+    return joined([tag("h3", f"{name}: the {len(top)} commonest of {len(counts)} confusions"), table(head, listed)])
+
+
+def _paths(setting: _Setting) -> Safe:
+    head = ["policy", "models called", "requests", "accuracy", "mean", "P50 / P95 / P99"]
+    rows: list[list[Content]] = []
+    for one, played in zip(setting.tuned, setting.played, strict=True):
+        codes = played.called @ (1 << np.arange(played.called.shape[1]))
+        for code in np.unique(codes):
+            mask = (codes == code) & played.judged
+            if not mask.any():
+                continue
+            path = " + ".join(m for index, m in enumerate(played.table.models) if code >> index & 1) or "none"
+            wait = Wait.of(played.latency_s[mask])
+            share = f"{mask.sum() / len(mask):.1%}"
+            rows.append([one.kind, path, share, f"{played.correct[mask].mean():.2%}", _ms(wait.mean), _waits(wait)])
+    note = "Recorded latencies, added up or overlapped as the policy calls the models; quantiles in milliseconds."
+    return joined([table(head, rows), tag("p", note, "soft")])
+
+
+def _left_out(setting: _Setting) -> Safe:
+    rows: list[list[Content]] = []
+    for split in SPLITS:
+        part = setting.whole.select(split=split)
+        for reason, count in part.left_out(setting.stages).items():
+            rows.append([split, reason, str(count), f"{count / len(part):.2%}"])
+    rule = (
+        "A comparison uses only rows whose right label is known and on which every compared model has a prediction, the "
+        "same rows for all. A failed or missing answer is never counted as right or as wrong."
+    )
+    if not rows:
+        return tag("p", f"Nothing was left out. {rule}")
+    return joined([tag("p", rule), table(["split", "reason", "rows", "of the split"], rows)])
+
+
+def _origin(setting: _Setting, command: str) -> Safe:
+    whole = setting.whole
+    sizes = ", ".join(f"{name} {int((whole.split == code).sum())}" for code, name in enumerate(SPLITS))
+    pairs: list[tuple[Content, Content]] = [
+        ("rows", f"{len(whole)} ({sizes})"),
+        ("labels", str(len(whole.labels))),
+        ("data hash", tag("code", whole.data_hash)),
+    ]
+    for source in whole.sources:
+        pairs.append((f"file ({source.split})", joined([source.name, tag("code", source.hash)], " ")))
+    pairs += [("models", ", ".join(f"{name} {whole.model_info[name].version}" for name in setting.stages))]
+    made = f"rheostat {version('rheostat')}, Python {platform.python_version()}, numpy {version('numpy')}"
+    pairs.append(("made with", made))
+    if command:
+        pairs.append(("command", tag("code", command)))
+    return facts(pairs)
