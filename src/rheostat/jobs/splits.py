@@ -21,9 +21,9 @@ _WORDS: Final = {
 def split_of(data: Any, seed: int = 0) -> str:
     """Return train, dev or test (70, 10 and 20 % of distinct inputs) for a text or a row of features.
 
-    It depends on the input and the seed alone: texts that count as the same question (`lab.trust.LIKENESS`: letter
-    case, width, punctuation and white space aside) always fall together, and adding or removing rows moves no other row. A training script that keeps to
-    `split_of(text) == "train"` has not seen what `rheostat evaluate` chooses and reports on.
+    It depends on the input and the seed alone: texts that count as the same question (`lab.trust.LIKENESS`: letter case,
+    width, punctuation and white space aside) always fall together, and adding or removing rows moves no other row. A
+    training script that keeps to `split_of(text) == "train"` has not seen what `rheostat evaluate` chooses and reports on.
     """
     text = text_of(data)
     key = likeness(text) or text or _canonical(data)
