@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Annotated
 
 import typer
 
-from rheostat.cli.console import told
+from rheostat.cli.console import FAILED, note, told
 
 
 @told
@@ -26,7 +27,7 @@ def serve(
     Requests in flight finish before it stops. A bad change keeps the old config in force, and the log says why.
 
     Example: `rheostat serve rheostat.yaml --port 8080`, then
-    `curl -d '{"data": "hello"}' http://127.0.0.1:8080/v1/predict`
+    `curl -H 'content-type: application/json' -d '{"data": "hello"}' http://127.0.0.1:8080/v1/predict`
     """
     import uvloop
 
@@ -43,5 +44,10 @@ def serve(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(config, host=host, port=port, watch=watch))
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+            raise
+        note(f"cannot listen: {error.strerror}; choose another address with --host or --port (0 takes a free port)")
+        raise typer.Exit(FAILED) from None
     finally:
         restore()

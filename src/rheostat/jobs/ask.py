@@ -42,11 +42,9 @@ class Asker:
         self.tries = tries
         self._clock = clock
         self._executor = Executor(clock)
-        remote = {name: model for name, model in models.items() if model.remote}
-        self._places = {name: asyncio.Semaphore(m.settings.max_concurrency or concurrency) for name, m in remote.items()}
-        self.chunk = max(
-            batch, _CHUNK, 4 * max((m.settings.max_concurrency or concurrency for m in remote.values()), default=0)
-        )
+        limits = {name: m.settings.max_concurrency or concurrency for name, m in models.items() if m.remote}
+        self._places = {name: asyncio.Semaphore(limit) for name, limit in limits.items()}
+        self.chunk = max(batch, _CHUNK, 4 * max(limits.values(), default=0))
 
     async def ask(self, examples: Sequence[Example]) -> list[dict[str, Outcome]]:
         """Return every model's outcome on each of the examples."""
