@@ -58,7 +58,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             if isinstance(model.backend, RemoteBackend):
                 await check_remote_contract(name, model.backend, settings)
         except RheostatError as error:
-            problems.extend(_as_problems(f"models.{name}", error))
+            problems.extend(_problems(loaded, f"models.{name}", error))
     scorers: dict[str, tuple[Stamp, Scorer]] = {}
     for name, scorer in config.signals.items():
         stamp = _stamp(scorer, loaded.base)
@@ -68,11 +68,11 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         try:
             scorers[name] = (stamp, await asyncio.to_thread(scorer.open, name, loaded.base))
         except RheostatError as error:
-            problems.extend(_as_problems(f"signals.{name}", error))
+            problems.extend(_problems(loaded, f"signals.{name}", error))
     if problems:
         for model in opened:
             await model.aclose()
-        raise ConfigError(problems, "config")
+        raise ConfigError(problems, loaded.path)
     pool = Pool(models)
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
@@ -166,7 +166,6 @@ def _stamp(settings: ModelSettings | ScorerSettings, base: str) -> Stamp:
     return (settings, *files)
 
 
-def _as_problems(path: str, error: RheostatError) -> list[Problem]:
-    if isinstance(error, ConfigError):
-        return [Problem(f"{path}.{p.path}" if p.path else path, p.line, p.message) for p in error.problems]
-    return [Problem(path, None, str(error))]
+def _problems(loaded: Loaded, part: str, error: RheostatError) -> list[Problem]:
+    found = error.problems if isinstance(error, ConfigError) else (Problem("", None, str(error)),)
+    return loaded.placed(part, found)

@@ -11,7 +11,6 @@ from config_files import load, problems
 
 from rheostat.config.document import read_document
 from rheostat.config.policy_file import version_of
-from rheostat.lab.policy_file import version_of as version_in_lab
 from rheostat.policies import Cascade, Chain
 
 CONFIG = """\
@@ -45,7 +44,7 @@ def test_a_policy_file_is_the_routes_policy(tmp_path: pathlib.Path) -> None:
     write(tmp_path)
     loaded = load(tmp_path, CONFIG)
     assert loaded.policies["default"] == Cascade(stages=("a", "b"), threshold=0.1 + 0.2)
-    assert loaded.policy_versions == {"default": version_in_lab(CONTENT)}
+    assert loaded.policy_versions == {"default": version_of(CONTENT)}
     assert loaded.files == (str(tmp_path / "config.yaml"), str(tmp_path / "tuned.yaml"))
     before = loaded.version
     write(tmp_path, notes=[])

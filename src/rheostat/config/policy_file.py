@@ -10,6 +10,8 @@ import xxhash
 from msgspec import Struct
 
 KIND = "rheostat-policy"
+FORMAT = 1
+"""The form that is written and read today."""
 
 
 class ModelPin(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

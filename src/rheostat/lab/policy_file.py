@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-import xxhash
 
+from rheostat.config.policy_file import FORMAT, KIND, version_of
 from rheostat.lab.bootstrap import Interval
 from rheostat.lab.figures import Figures
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.tune import Tuned
 from rheostat.policies import KINDS, Policy, Use
-
-KIND: Final = "rheostat-policy"
-FORMAT: Final = 1
 
 
 def form(policy: Any) -> Any:
@@ -72,12 +69,6 @@ def policy_document(tuned: Tuned, table: OutcomesTable) -> dict[str, Any]:
         "notes": list(tuned.notes),
     }
     return {"kind": KIND, "version": version_of(content), **{k: v for k, v in content.items() if k != "kind"}}
-
-
-def version_of(content: Mapping[str, Any]) -> str:
-    """Return the hash that names this content (a key `version` in it does not count)."""
-    rest = {key: value for key, value in content.items() if key != "version"}
-    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(rest, order="sorted"))
 
 
 def _expected(figures: Figures) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import cel
 import re2
 from msgspec import UNSET, Struct, UnsetType
 
@@ -66,6 +65,7 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         roots = {root for program in programs if program is not None for root in program.variables()}
         sources = [rule.when for rule in self.rules if rule.when is not None]
         self.__dict__["roots"] = tuple((root, fields_read(sources, root)) for root in VARIABLES if root in roots)
+        self.__dict__["scope"] = _context_class() if roots else None
         self.__dict__["reads_text"] = any(rule.words() or rule.matches for rule in self.rules)
 
     def signals(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         return hit.use.decide(ctx, history)
 
     def _first(self, ctx: Context) -> _Compiled | None:
-        scope = cel.Context(variables=_variables(ctx, self.roots)) if self.roots else None  # type: ignore[attr-defined]
+        scope = self.scope(variables=_variables(ctx, self.roots)) if self.roots else None  # type: ignore[attr-defined]
         text = ctx.request.text
         if self.normalise and self.reads_text:  # type: ignore[attr-defined]
             text = normalise_text(text)
@@ -126,6 +126,8 @@ def compile_condition(source: str) -> Any:
     Raises:
         ValueError: a syntax error, or a name that is not one of VARIABLES.
     """
+    import cel  # brings a command line of its own along; only those who have conditions wait for it
+
     try:
         program = cel.compile(source)
     except ValueError as error:
@@ -136,6 +138,12 @@ def compile_condition(source: str) -> Any:
             hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(VARIABLES)}"
             raise ValueError(f"`when` uses the unknown name `{root}`; {hint}")
     return program
+
+
+def _context_class() -> Any:
+    import cel
+
+    return cel.Context
 
 
 def compile_pattern(source: str, normalise: bool) -> Any:

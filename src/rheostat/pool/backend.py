@@ -59,11 +59,16 @@ class RemoteBackend(Protocol):
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="backend"):
     """What every model in the config may say, whatever its backend. Each backend adds its own fields.
 
-    `cost` is in any unit that is the same for all models; it is what a call is charged in curves and budgets.
-    `timeout` bounds one attempt (0: only the request's deadline). `max_concurrency` bounds calls at a time (0: unlimited);
-    `queue` requests may wait for a place, the next is refused at once. `peers` answer in its place with equal quality,
-    `lighter` with less. `run` says where a local model computes: on the event loop (`inline`), in a thread (`thread`), or
-    as measured when it is loaded (`auto`).
+    `version` is what records and policy files call these weights; change it whenever the model changes. `cost` is what
+    one call is charged in curves and budgets, in any unit that is the same for all models. `tier` (0: cheapest), `tags`
+    and `weak_at` are for people and policies. `labels` declares the label set where the model does not bring its own; an
+    answer outside it is a failure. `calibration` names a calibrator's file. `probe` is one row, or a list of rows, for
+    the contract check at load.
+
+    `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: unlimited), and
+    `queue` requests may wait for a place; the next is refused at once. `peers` answer in its place with equal quality,
+    `lighter` with less. `breaker` replaces the breaker's defaults. `run` says where a local model computes: on the event
+    loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`).
     """
 
     version: str = "1"

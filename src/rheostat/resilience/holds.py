@@ -10,12 +10,14 @@ MAX_KEY = 64  # longer keys are kept as their hash
 
 
 class Holds:
-    """Remember one short value per key: at most `limit` keys, each for `idle_s` seconds after its last use.
+    """Remember one short value per key: at most `limit` (1 or more) keys, each for `idle_s` seconds after its last use.
 
     The least recently used go first; a forgotten key simply starts anew.
     """
 
     def __init__(self, limit: int = 10_000, idle_s: float = 600.0) -> None:
+        if limit < 1:
+            raise ValueError(f"`limit` must be 1 or more, got {limit}")
         self.limit = limit
         self.idle_s = idle_s
         self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
