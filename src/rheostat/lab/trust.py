@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -15,12 +14,12 @@ import xxhash
 from msgspec import Struct
 
 from rheostat.lab.bootstrap import Difference, paired_bootstrap
-from rheostat.lab.outcomes import SPLITS, ModelInfo, OutcomesTable
+from rheostat.lab.outcomes import SPLITS, Floats, Ints, ModelInfo, OutcomesTable
 from rheostat.types import text_of
 
 REGAIN: Final = 0.01
 """Points of dev accuracy that a linear layer over a model's own scores must win back before it counts as under-fitted."""
-_FIT_ROWS: Final = 2_000
+_FIT_ROWS: Final = 4_000
 _FIT_LABELS: Final = 200
 OVERFIT_GAP: Final = 0.10
 BY_HEART: Final = 0.995
@@ -81,9 +80,10 @@ def trust(table: OutcomesTable, stages: Sequence[str] | None = None) -> Trust:
     """
     names = tuple(stages) if stages is not None else table.models
     members = tuple(_member(table, name) for name in names)
+    commonest = _commonest(table, 1)
     flags: list[Flag] = []
     for member in members:
-        flags += _training_flags(member)
+        flags += _training_flags(member, commonest)
         flags += _source_flags(member.model, table.model_info[member.model], table)
     flags += [flag for low, high in pairwise(members) for flag in _order_flags(table, low, high)]
     overlap = overlaps(table)
@@ -141,28 +141,62 @@ def reweighing(table: OutcomesTable, name: str) -> Difference | None:
     train = train[np.unique(np.linspace(0, len(train) - 1, min(len(train), _FIT_ROWS)).astype(int))] if len(train) else train
     if len(train) < 50 or len(dev) < 50 or len(np.unique(table.truth[train])) < 2:
         return None
-    from sklearn.linear_model import LogisticRegression
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     logs = np.log(np.clip(columns.scores[np.concatenate([train, dev])].astype(np.float64), 1e-12, None))
     logs -= logs.mean(axis=1, keepdims=True)
-    spread = float(logs[: len(train)].std())
-    if spread <= 0.0:
-        return None
-    layer = LogisticRegression(C=1.0, max_iter=60)
-    with warnings.catch_warnings(), threadpool_limits(1):  # so small a product only gets slower on more cores
-        warnings.simplefilter("ignore")  # a layer that is not quite at its end wins back a little less: the safe side
-        layer.fit(logs[: len(train)] / spread, table.truth[train])
-    again = layer.predict(logs[len(train) :] / spread) == table.truth[dev]
-    return paired_bootstrap(again.astype(np.float64), table.correct(name)[dev].astype(np.float64))
+    again = logs[len(train) :] + _layer(logs[: len(train)], table.truth[train], logs[len(train) :])
+    right = again.argmax(axis=1) == table.truth[dev]
+    return paired_bootstrap(right.astype(np.float64), table.correct(name)[dev].astype(np.float64))
 
 
-def _training_flags(member: Member) -> list[Flag]:
+def _layer(logs: Floats, truth: Ints, fresh: Floats) -> Floats:
+    """Fit `logs + scaled(logs) @ W + b` to `truth` by maximum likelihood with a ridge on W; return what it adds to `fresh`.
+
+    The ridge pulls towards no change, so a layer with nothing to win stays out of the way however few rows there are.
+    """
+    from scipy.optimize import minimize
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    n, labels = logs.shape
+    spread = max(float(logs.std()), 1e-9)
+    seen = np.hstack([logs / spread, np.ones((n, 1))])
+    rows = np.arange(n)
+    ridge = np.ones((labels + 1, 1)) / n
+    ridge[-1] = 0.0
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        layer = flat.reshape(labels + 1, labels)
+        raised = logs + seen @ layer
+        raised -= raised.max(axis=1, keepdims=True)
+        shares = np.exp(raised)
+        total = shares.sum(axis=1, keepdims=True)
+        value = float((np.log(total[:, 0]) - raised[rows, truth]).mean() + 0.5 * (ridge * layer**2).sum())
+        shares /= total
+        shares[rows, truth] -= 1.0
+        return value, (seen.T @ shares / n + ridge * layer).ravel()
+
+    start = np.zeros((labels + 1) * labels)
+    with threadpool_limits(1):  # products this small only get slower on more cores
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 60})
+    layer = found.x.reshape(labels + 1, labels)
+    added: Floats = np.hstack([fresh / spread, np.ones((len(fresh), 1))]) @ layer
+    return added
+
+
+def _commonest(table: OutcomesTable, split: int) -> float:
+    """The share of the commonest right label."""
+    truth = table.truth[(table.split == split) & table.known]
+    return float(np.bincount(truth).max() / len(truth)) if len(truth) else 0.0
+
+
+def _training_flags(member: Member, commonest: float) -> list[Flag]:
     flags: list[Flag] = []
     name = member.model
     if member.converged is False:
         steps = f" after {member.iterations} iterations" if member.iterations is not None else ""
         flags.append(Flag("under-trained", name, f"its training stopped{steps} before it had converged"))
+    if member.dev is not None and commonest < 1.0 and member.dev <= commonest:
+        text = f"no better on dev ({member.dev:.2%}) than always saying the commonest label ({commonest:.2%})"
+        flags.append(Flag("under-trained", name, text))
     if member.regain is not None and member.regain.better and member.regain.mean >= REGAIN:
         text = (
             "under-fitted: stopped early or over-regularised. Its own scores, re-weighed by a linear layer fitted on train, "
