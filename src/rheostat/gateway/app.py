@@ -84,7 +84,7 @@ class Gateway:
                 await send_not_allowed(send, known_id, b"POST" if page is None else b"GET, HEAD")
                 return
             if path in self._with_key:
-                self.predict.keyring().find(found)
+                self.predict.caller(found)
             made = page()
             headers = [(b"x-rheostat-request-id", known_id.encode()), *made.headers]
             await send_page(send, made.status, made.body, made.kind, headers)
@@ -99,7 +99,7 @@ class Gateway:
         try:
             found = read_headers(scope["headers"])
             known_id = request_id(found)
-            self.predict.keyring().find(found)
+            self.predict.caller(found)
             check_body_headers(found)
             body = await read_body(receive, found.get(b"content-length"), MAX_FEEDBACK_BODY)
             if body is None:

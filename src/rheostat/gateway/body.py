@@ -70,6 +70,7 @@ _names: Mapping[str, tuple[str, ...]] = {
     "item": Item.__struct_fields__,
     "feedback": FeedbackBody.__struct_fields__,
 }
+_OPTIONS = tuple(f'"{name}"'.encode() for name in RouteOptions.__struct_fields__)
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -119,12 +120,11 @@ def parse(body: bytes, kind: type[T]) -> T:
     Raises:
         BadRequest: with the reason, the place, and the nearest name for a key that does not exist.
     """
+    count = body.count
     if (
-        body.count(b'"data"') > 1 or body.count(b'"meta"') > 1 or body.count(b'"route"') > 1
-        or body.count(b'"text"') > 1 or body.count(b'"items"') > 1 or b"\\u00" in body
-        or body.count(b"{") + body.count(b"[") > MAX_DEPTH or body.count(b'"force_model"') > 1
-        or body.count(b'"skip_route"') > 1 or body.count(b'"timeout_ms"') > 1 or body.count(b'"name"') > 1
-        or kind is not PredictBody
+        kind is not PredictBody or count(b'"data"') > 1 or count(b'"meta"') > 1 or count(b'"text"') > 1
+        or b'"items"' in body or b"\\u00" in body or count(b"{") + count(b"[") > MAX_DEPTH
+        or (b'"route"' in body and (count(b'"route"') > 1 or any(count(name) > 1 for name in _OPTIONS)))
     ):  # fmt: skip
         _look_closely(body)
     try:

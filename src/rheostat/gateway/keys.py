@@ -18,17 +18,12 @@ class Keyring:
     def __init__(self, keys: Sequence[KeySettings]) -> None:
         self._keys = {sha256(key.key.encode()).digest(): key for key in keys}
 
-    def __bool__(self) -> bool:
-        return bool(self._keys)
-
-    def find(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
-        """Return the settings of the key in `authorization: Bearer` or `x-api-key`; None where no keys are configured.
+    def find(self, found: Mapping[bytes, bytes]) -> KeySettings:
+        """Return the settings of the key in `authorization: Bearer` or `x-api-key`.
 
         Raises:
             Unauthorized: no key, or one that is not known.
         """
-        if not self._keys:
-            return None
         presented = bearer(found.get(b"authorization")) or found.get(b"x-api-key")
         if presented is None:
             raise Unauthorized("a key is needed: send `authorization: Bearer KEY` or `x-api-key: KEY`", "authorization")

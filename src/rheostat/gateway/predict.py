@@ -61,12 +61,16 @@ class PredictApi:
         self._keyring = Keyring(())
         self._route_headers = RouteHeaders()
 
-    def keyring(self) -> Keyring:
-        """Return the keys of the config now in force."""
+    def caller(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
+        """Return the settings of the caller's key, by the config now in force; None where no keys are configured.
+
+        Raises:
+            Unauthorized: a key is needed, or this one is not known.
+        """
         config = self.router.config
         if config is not self._config:
             self._config, self._keyring = config, Keyring(config.keys)
-        return self._keyring
+        return self._keyring.find(found) if config.keys else None
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one HTTP request; every ending but a client's leave is answered."""
@@ -78,7 +82,7 @@ class PredictApi:
             known_id = request_id(found)
             if self.draining:
                 raise Overloaded("the gateway is stopping; ask another one")
-            key = self.keyring().find(found)
+            key = self.caller(found)
             check_body_headers(found)
             server = self.router.config.server
             body = await read_body(receive, found.get(b"content-length"), server.max_body)
