@@ -1,0 +1,5 @@
+"""`python -m rheostat` is the same as `rheostat`."""
+
+from rheostat.cli import main
+
+main()
