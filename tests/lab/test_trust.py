@@ -79,7 +79,7 @@ def test_a_large_model_that_is_worse_everywhere_is_named() -> None:
 
 def test_a_model_that_says_one_label_is_named() -> None:
     made = table([1] * 6 + [0] * 4, {"large": columns([1] * 10)}, split="dev")
-    assert kinds(made) == {"under-trained"}
+    assert kinds(made) == {"no better than a constant"}
 
 
 def test_overfit_is_called_overfit() -> None:
