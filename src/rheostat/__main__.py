@@ -1,5 +1,6 @@
-"""`python -m rheostat` is the same as `rheostat`."""
+"""`python -m rheostat` is `rheostat`."""
 
 from rheostat.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ def init(
     text_column: Annotated[str | None, typer.Option(help="Its column with the text (default: `text`, if any).")] = None,
     label_column: Annotated[str, typer.Option(help="Its column with the label.")] = "label",
     trust: Annotated[bool, typer.Option("--trust", help="You made the pickles yourself: write down their hashes.")] = False,
+    policy_file: Annotated[str | None, typer.Option(help="A tuned policy to use (from tune).")] = None,
     out: Annotated[str, typer.Option(help="The config to write.")] = "rheostat.yaml",
     force: Annotated[bool, typer.Option("--force", help="Write over a config that is there.")] = False,
 ) -> None:
@@ -45,8 +47,9 @@ def init(
         entry(name, where, order, target.parent, columns, trust)
         for order, (name, where) in enumerate(named_models(model).items())
     ]
+    policy = os.path.relpath(Path(policy_file).absolute(), target.parent.absolute()) if policy_file else None
     before = target.read_bytes() if target.exists() else None
-    target.write_text(render(entries, columns), encoding="utf-8")
+    target.write_text(render(entries, columns, policy), encoding="utf-8")
     try:
         load_config(out)
     except Exception:

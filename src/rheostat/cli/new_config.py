@@ -82,8 +82,8 @@ def entry(name: str, target: str, order: int, folder: Path, columns: Columns, tr
     )
 
 
-def render(entries: Sequence[Entry], columns: Columns) -> str:
-    """Return the whole file."""
+def render(entries: Sequence[Entry], columns: Columns, policy_file: str | None = None) -> str:
+    """Return the whole file; `policy_file` is written as given."""
     names = [each.name for each in entries]
     parts = [
         "# Made by `rheostat init`. Check it after every change: `rheostat check THIS_FILE --load`",
@@ -98,7 +98,7 @@ def render(entries: Sequence[Entry], columns: Columns) -> str:
         "",
         "routes:",
         "  default:",
-        *_policy(names),
+        *_policy(names, policy_file),
         "    deadline: 10s  # a request takes no longer, whatever happens",
     ]
     if columns.labels:
@@ -116,7 +116,9 @@ def render(entries: Sequence[Entry], columns: Columns) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _policy(names: Sequence[str]) -> list[str]:
+def _policy(names: Sequence[str], policy_file: str | None) -> list[str]:
+    if policy_file is not None:
+        return [f"    policy: {{file: {_text(policy_file)}}}  # from `rheostat tune`"]
     if len(names) == 1:
         return [f"    policy: {_text(names[0])}  # one model answers everything; a second one makes a cascade"]
     return [

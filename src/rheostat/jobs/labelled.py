@@ -209,7 +209,7 @@ class _Reading:
             split = split_word(word) if isinstance(word, str) else None
             if split is None:
                 raise ValueError(f"`{known.split}`: expected train, dev or test, got {word!r}")
-        meta = {name: values[name] for name in known.meta if values.get(name) is not None}
+        meta = {name: values[name] for name in known.meta if values.get(name) not in (None, "")}
         if isinstance(values.get("meta"), dict):
             meta = {**values["meta"], **meta}
         name = self._name(values, known, data, label)
