@@ -78,6 +78,15 @@ def test_nested_information_is_not_sold_as_a_blend() -> None:
     assert "Blending helps" not in verdict(pool(0.8, 0.95, together=True, seed=5)).blending
 
 
+def test_a_small_saving_does_not_excuse_a_clear_loss() -> None:
+    made = pool(0.8, 0.95, together=True, n=6000)
+    assert verdict(made).pays  # a fifth of the cost
+    near = replace(made.model("large"), cost=np.full(len(made), 1.2))
+    said = verdict(replace(made, columns={"small": made.model("small"), "large": near}))
+    assert not said.pays
+    assert said.use == "large"
+
+
 class Reader(HTMLParser):
     """Checks nesting and gathers what the page asks the browser to do."""
 
@@ -129,7 +138,7 @@ def test_the_report_is_whole_and_asks_for_nothing(tmp_path: Path) -> None:
     assert page_read.links
     assert all(link.startswith("data:image/svg+xml;base64,") for link in page_read.links)
     text = " ".join(page_read.text)
-    for wanted in (said.headline, "My data", "all small", "all large", "oracle (upper bound incl. chance)", "sent blindly",
+    for wanted in (said.headline, "My data", "all small", "all large", "upper bound incl. chance", "sent blindly",
                    "ECE", "large failed: timeout", "7 of 7", "stopped after 7 iterations", made.data_hash, "feed",
                    "rheostat report x", "v9", "P50 / P95 / P99"):  # fmt: skip
         assert wanted in text, wanted

@@ -25,11 +25,11 @@ p{margin:6px 0}.soft{color:var(--soft);font-size:.9rem}
 .verdict ul,ul.flags{margin:8px 0 0;padding-left:20px}ul.flags li{margin:4px 0}
 .good{color:var(--good)}.bad{color:var(--bad)}.warn{color:var(--warn)}
 .wide{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:4px;margin:10px 0}
-table{border-collapse:collapse;width:100%;font-size:.9rem}
-th,td{padding:6px 10px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
+table{border-collapse:collapse;width:100%;font-size:.87rem}
+th,td{padding:6px 9px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
 font-variant-numeric:tabular-nums}
-th{font-weight:600;color:var(--soft)}th:first-child,td:first-child{text-align:left}
-tr:last-child td{border-bottom:0}tr.mark td{font-weight:600}td.left,th.left{text-align:left}
+th{font-weight:600;color:var(--soft);white-space:normal;vertical-align:bottom}th:first-child,td:first-child{text-align:left}
+tr:last-child td{border-bottom:0}tr.mark td:first-child{font-weight:600}td.left,th.left{text-align:left}
 td.text{text-align:left;white-space:normal;min-width:14rem;overflow-wrap:anywhere}
 .grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:16px}
 .grid.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr))}

@@ -6,30 +6,24 @@ import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
-from rheostat.lab.bootstrap import Difference, Interval
+from rheostat.lab.bootstrap import Interval
 from rheostat.lab.curve import ThresholdCurve, cascade_curve
 from rheostat.lab.figures import Figures, Wait, figures
 from rheostat.lab.goal import Goal
 from rheostat.lab.markup import Content, Safe, bullets, facts, joined, page, picture, table, tag
 from rheostat.lab.outcomes import SPLITS, OutcomesTable
-from rheostat.lab.plots import Mark, Sureness, confidence_error, cost_quality, reliability, risk, share_quality
+from rheostat.lab.plots import Mark, cost_quality, share_quality
 from rheostat.lab.policy_file import policy_form
-from rheostat.lab.reliability import CONFIDENCE_CUTS, aurc, auroc, brier, confidence_errors, ece, excess_aurc
 from rheostat.lab.replay import ReplayResult
-from rheostat.lab.trust import LIKENESS, Trust
+from rheostat.lab.report_models import confidences, confusions, members, points
+from rheostat.lab.trust import Trust
 from rheostat.lab.tune import Tuned, by_cost
 from rheostat.lab.verdict import Verdict, verdict
-
-MATRIX: Final = 15
-"""Up to so many labels the confusions are a matrix, beyond it a list."""
-_LISTED: Final = 12
 
 
 class _Setting(Struct, frozen=True):
@@ -120,11 +114,11 @@ def render(
         _rivals(setting),
         _curves(setting),
         tag("h2", "The models"),
-        _members(setting),
+        members(setting.trusted),
         tag("h2", "Can their confidence be trusted?"),
-        _confidence(setting),
+        confidences(fresh, names),
         tag("h2", "What is mistaken for what"),
-        *(_confusions(setting, name) for name in names),
+        *(confusions(fresh, name) for name in names),
         tag("h2", "Latency by path"),
         _paths(setting),
         tag("h2", "What was left out, and how it counts"),
@@ -160,16 +154,7 @@ def _head(title: str, setting: _Setting) -> Safe:
 
 
 def _spread(found: Interval) -> str:
-    return f"{found.mean:.2%} [{found.low:.2%}, {found.high:.2%}]"
-
-
-def _points(gap: Difference) -> Safe:
-    text = f"{gap.mean * 100:+.2f} [{gap.low * 100:+.2f}, {gap.high * 100:+.2f}]"
-    return tag("span", text, "good" if gap.better else "bad" if gap.worse else "soft")
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3g} ms"
+    return f"{found.mean:.2%} [{found.low * 100:.1f}, {found.high * 100:.1f}]"
 
 
 def _waits(wait: Wait) -> str:
@@ -178,28 +163,28 @@ def _waits(wait: Wait) -> str:
 
 def _rivals(setting: _Setting) -> Safe:
     first, last = setting.stages[0], setting.stages[-1]
-    head = ["choice", "accuracy [95 %]", f"points over {first}", f"points over {last}", f"calls of {last}",
+    chosen = setting.tuned[0].chosen.split
+    head = ["choice", "accuracy [95 %]", f"points over {first}", f"points over {last}", f"calls of {last} ({chosen})",
             "same share sent blindly", "cost", "P50 / P95 / P99", "rows used / left out"]  # fmt: skip
     base = setting.found[0]
     left = f"{base.n} / {sum(base.left_out.values()) + base.unanswered}"
     gap = base.last_vs_first
     rows: list[list[Content]] = []
     for alone in base.alone:
-        over: Content = _points(gap) if alone.model == last else ""
+        over: Content = points(gap) if alone.model == last else ""
         share = "100 %" if alone.model == last else "0 %"
         rows.append([f"all {alone.model}", _spread(alone.quality), over, "", share, "", f"{alone.cost:.4g}",
                      _waits(alone.latency_s), left])  # fmt: skip
-    rows.append(["oracle (upper bound incl. chance)", f"{base.oracle:.2%}", "", "", "", "", f"{base.oracle_cost:.4g}", "",
-                 left])  # fmt: skip
+    bound = Safe("oracle<br><small>upper bound incl. chance</small>")
+    rows.append([bound, f"{base.oracle:.2%}", "", "", "", "", f"{base.oracle_cost:.4g}", "", left])
     marked = []
     for one, found in zip(setting.tuned, setting.found, strict=True):
         marked.append(len(rows))
-        share = f"{found.share.mean:.1%} ({one.chosen.split}: {one.chosen.share.mean:.1%})"
+        share = f"{found.share.mean:.1%} ({one.chosen.share.mean:.1%})"
         used = f"{found.n} / {sum(found.left_out.values()) + found.unanswered}"
-        rows.append([one.kind, _spread(found.quality), _points(found.vs_first), _points(found.vs_last), share,
+        rows.append([one.kind, _spread(found.quality), points(found.vs_first), points(found.vs_last), share,
                      f"{found.random:.2%}", f"{found.cost.mean:.4g}", _waits(found.latency_s), used])  # fmt: skip
     forms = facts((one.kind, tag("code", policy_form(one.policy))) for one in setting.tuned)
-    chosen = setting.tuned[0].chosen.split
     note = (
         f"Intervals are 95 %, by paired bootstrap over rows. Thresholds and weights were chosen on {chosen}, all else is "
         f"measured on {setting.split}; the share in brackets is that on {chosen}. Latency in milliseconds."
@@ -240,102 +225,6 @@ def _curves(setting: _Setting) -> Safe:
     )
 
 
-# ------------------------------------------------------------------------------------------------------ the models
-
-
-def _maybe(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2%}"
-
-
-def _members(setting: _Setting) -> Safe:
-    head = ["model", "version", "train", "dev", "test", "rows (train/dev/test)", "converged", "iterations",
-            "regained by re-weighing", "flags"]  # fmt: skip
-    rows: list[list[Content]] = []
-    for member in setting.trusted.members:
-        flags = [flag for flag in setting.trusted.flags if flag.about == member.model]
-        steps = "–" if member.iterations is None else f"{member.iterations} of {member.max_iterations or '?'}"
-        ended = {True: "yes", False: "no", None: "not said"}[member.converged]
-        drop: Content = "–" if member.regain is None else _points(member.regain)
-        marks: Content = tag("span", ", ".join(dict.fromkeys(flag.kind for flag in flags)), "warn") if flags else "none"
-        rows.append([member.model, member.version, _maybe(member.train), _maybe(member.dev), _maybe(member.test),
-                     "/".join(map(str, member.rows)), ended, steps, drop, marks])  # fmt: skip
-    overlap = setting.trusted.overlap
-    told = (
-        f"Inputs count as the same by: {LIKENESS}. {overlap.groups} distinct inputs, {overlap.repeated} of them more than "
-        f"once, {overlap.crossing} in more than one split; {overlap.test_rows} test rows repeat a train or dev row."
-        if overlap is not None
-        else "The table kept no inputs, so repeated questions across splits could not be looked for."
-    )
-    return joined([table(head, rows, text=[9]), tag("p", told, "soft")])
-
-
-def _confidence(setting: _Setting) -> Safe:
-    sure, rows, bands, silent = [], [], [], []
-    for name in setting.stages:
-        columns = setting.fresh.model(name)
-        mask = setting.fresh.complete((name,))
-        given = mask & ~np.isnan(columns.confidence)
-        if mask.sum() > given.sum():
-            silent.append(f"{name}: {int(mask.sum() - given.sum())} answers without a confidence are left out here")
-        if not given.any():
-            continue
-        confidence = columns.confidence[given]
-        correct = setting.fresh.correct(name)[given].astype(np.float64)
-        sure.append(Sureness(name, confidence, correct))
-        rows.append([name, str(int(given.sum())), f"{correct.mean():.2%}", f"{confidence.mean():.3f}",
-                     f"{ece(confidence, correct):.3f}", f"{brier(confidence, correct):.4f}",
-                     f"{auroc(confidence, correct):.3f}", f"{aurc(confidence, correct):.4f}",
-                     f"{excess_aurc(confidence, correct):.4f}"])  # fmt: skip
-        table_of = confidence_errors(confidence, correct)
-        bands.append([name, *(
-            f"{b.rows / len(correct):.0%}, {1 - b.accuracy:.1%} wrong" if b.rows else "–" for b in table_of
-        )])  # fmt: skip
-    if not sure:
-        return tag("p", "No model gave a confidence; a cascade has nothing to decide by.")
-    edges = [0.0, *CONFIDENCE_CUTS, 1.0]
-    band_heads = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
-    pictures = [
-        picture(reliability(sure), "On the diagonal a confidence means what it says.", "reliability diagram"),
-        picture(risk(sure), "Error if only the surest answers are accepted.", "risk-coverage curve"),
-        picture(confidence_error(sure, CONFIDENCE_CUTS), "How often each band is wrong.", "confidence-error bars"),
-    ]
-    heads = ["model", "rows", "accuracy", "mean confidence", "ECE", "Brier", "AUROC", "AURC", "excess AURC"]
-    return joined(
-        [
-            table(heads, rows),
-            table(["model", *band_heads], bands),
-            bullets(silent),
-            tag("div", joined(pictures), "grid three"),
-        ]
-    )
-
-
-def _confusions(setting: _Setting, name: str) -> Safe:
-    part = setting.fresh
-    rows = np.flatnonzero(part.complete((name,)))
-    truth, said = part.truth[rows], part.model(name).label[rows]
-    labels = part.labels
-    used = np.unique(np.concatenate([truth, said]))
-    if len(used) <= MATRIX:
-        place = {int(code): index for index, code in enumerate(used)}
-        matrix = np.zeros((len(used), len(used)), int)
-        np.add.at(matrix, ([place[int(c)] for c in truth], [place[int(c)] for c in said]), 1)
-        body: list[list[Content]] = [
-            [labels[code], *(tag("span", str(n), "good" if i == j else "") for j, n in enumerate(matrix[i]))]
-            for i, code in enumerate(used)
-        ]
-        return joined([tag("h3", name), table(["right label ↓, said →", *(labels[code] for code in used)], body)])
-    wrong = truth != said
-    pairs, counts = np.unique(np.stack([truth[wrong], said[wrong]], axis=1), axis=0, return_counts=True)
-    total = np.bincount(truth, minlength=len(labels))
-    top = np.argsort(-counts, kind="stable")[:_LISTED]
-    listed = [
-        [labels[pairs[i, 0]], labels[pairs[i, 1]], str(counts[i]), f"{counts[i] / total[pairs[i, 0]]:.0%}"] for i in top
-    ]
-    head = ["right label", "said", "rows", "of that label"]
-    return joined([tag("h3", f"{name}: the {len(top)} commonest of {len(counts)} confusions"), table(head, listed)])
-
-
 def _paths(setting: _Setting) -> Safe:
     head = ["policy", "models called", "requests", "accuracy", "mean", "P50 / P95 / P99"]
     rows: list[list[Content]] = []
@@ -348,7 +237,9 @@ def _paths(setting: _Setting) -> Safe:
             path = " + ".join(m for index, m in enumerate(played.table.models) if code >> index & 1) or "none"
             wait = Wait.of(played.latency_s[mask])
             share = f"{mask.sum() / len(mask):.1%}"
-            rows.append([one.kind, path, share, f"{played.correct[mask].mean():.2%}", _ms(wait.mean), _waits(wait)])
+            rows.append(
+                [one.kind, path, share, f"{played.correct[mask].mean():.2%}", f"{wait.mean * 1000:.3g} ms", _waits(wait)]
+            )
     note = "Recorded latencies, added up or overlapped as the policy calls the models; quantiles in milliseconds."
     return joined([table(head, rows), tag("p", note, "soft")])
 

@@ -16,6 +16,8 @@ from rheostat.lab.tune import Tuned, by_cost, tune
 
 WORTH: Final = 0.05
 """Relative saving below which a cheaper policy is not called cheaper."""
+BARGAIN: Final = 0.5
+"""A policy that is clearly worse than the last model must cost at most this share of it."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -45,8 +47,9 @@ def verdict(
     """Tune a cascade and its blending relatives on dev, measure them on test, and say whether any of it pays.
 
     A routed policy pays when, on fresh rows, it is better than the first model by a paired 95 % interval, better than
-    sending the same share of requests blindly, and either better than the last model or not clearly worse at a lower
-    cost. A blend helps when it is better than each model alone by a paired 95 % interval.
+    sending the same share of requests blindly, and either better than the last model, or not clearly worse at a lower
+    cost, or clearly worse at half the cost or less. A blend helps when it is better than the best single model by a
+    paired 95 % interval.
 
     Args:
         stages: cheapest first; by default all models by cost.
@@ -98,8 +101,8 @@ def saves(found: Figures) -> bool:
 
 
 def _between(found: Figures) -> bool:
-    """Clearly better than the first model, clearly worse than the last, but cheaper: a fair bargain, not a free one."""
-    return found.vs_last.worse and saves(found)
+    """Clearly better than the first model and clearly worse than the last, but far cheaper: a bargain, not a free one."""
+    return found.vs_last.worse and found.cost.mean <= BARGAIN * found.single(found.last).cost
 
 
 def _single(found: Figures) -> str:
