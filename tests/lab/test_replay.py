@@ -9,7 +9,7 @@ from lab_tables import columns, synthetic, table
 
 from rheostat.lab.outcomes import FAILURE_KINDS, ModelInfo
 from rheostat.lab.replay import replay
-from rheostat.policies import Binary, Blend, Cascade, Delegate, Use
+from rheostat.policies import Binary, Blend, Cascade, Delegate, Use, parse_policy
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.types import Answer, Call, Context, Outcome, Request
 
@@ -97,6 +97,15 @@ def test_signals_come_from_the_kept_inputs() -> None:
     lost = replay(policy, made, default="large")
     assert lost.by.tolist() == ["default", "default"]
     assert lost.called.tolist() == [[False, True]] * 2
+
+
+def test_rules_need_the_inputs_they_read() -> None:
+    policy = parse_policy({"rules": [{"name": "long", "when": "text.size() > 3", "use": "large"}]})
+    models = {"small": columns([0, 0]), "large": columns([1, 1])}
+    with pytest.raises(ValueError, match="evaluate with inputs kept"):
+        replay(policy, table([0, 0], models))
+    found = replay(policy, table([0, 0], models, inputs=['"hi"', '"a long text"']), default="small")
+    assert found.called.tolist() == [[True, False], [False, True]]
 
 
 def test_hysteresis_remembers_between_rows_of_one_session() -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rheostat.errors import MissingExtra
 from rheostat.lab.curve import ThresholdCurve
 from rheostat.lab.metrics import Floats, hull
 from rheostat.lab.reliability import Bin, bins, ece, risk_coverage
@@ -52,10 +53,17 @@ class Sureness(NamedTuple):
 
 
 def _drawn(draw: Callable[[Any], None], width: float, height: float) -> str:
-    """Run `draw` on fresh axes and return the picture as a data URI."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+    """Run `draw` on fresh axes and return the picture as a data URI.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("the report", "report") from None
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")

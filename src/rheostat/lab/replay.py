@@ -22,7 +22,7 @@ from rheostat.lab.outcomes import (
     ModelInfo,
     OutcomesTable,
 )
-from rheostat.policies import Policy, models_of, walk
+from rheostat.policies import Policy, Rules, models_of, walk
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Link
 from rheostat.signals.base import Scorer
@@ -119,12 +119,16 @@ def replay(
         progress: called with (rows done, rows in all) now and then.
 
     Raises:
-        ValueError: the policy names a model that the table does not have.
+        ValueError: the policy names a model that the table does not have, or has rules and the table kept no inputs.
     """
     ladder = fallback or FallbackSettings(retry=0, peer=False, lighter=False)
     named = models_of(policy)
     if strangers := [name for name in named if name not in table.columns]:
         raise ValueError(f"the policy names {', '.join(strangers)}; the table has {', '.join(table.models)}")
+    if table.inputs is None and table.meta is None and any(isinstance(part, Rules) for part in walk(policy)):
+        raise ValueError(
+            "the policy has rules that read the request, but the table kept no inputs: evaluate with inputs kept"
+        )
     route = Route(
         policy=policy,
         fallback=ladder,
