@@ -1,0 +1,81 @@
+"""The ladder visits each model once and prefers what is in hand; what is held stays bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rheostat.resilience.holds import Holds
+from rheostat.resilience.ladder import FallbackSettings, Link, Preset, Rung, next_rung, peer_of
+from rheostat.types import Failure, Outcome, Prediction
+
+NAMES = ("a", "b", "c", "d")
+LINKS = st.fixed_dictionaries(
+    {
+        name: st.builds(
+            Link,
+            st.lists(st.sampled_from(NAMES), max_size=3).map(tuple),
+            st.one_of(st.none(), st.sampled_from(NAMES)),
+            st.floats(0, 100),
+        )
+        for name in NAMES
+    }
+)
+
+
+@given(LINKS, st.booleans(), st.booleans(), st.booleans())
+def test_it_ends_and_tries_nobody_twice(links: dict[str, Link], lighter: bool, preset: bool, peers: bool) -> None:
+    settings = FallbackSettings(lighter=lighter, peer=peers, preset=Preset(label="p") if preset else None)
+    started: list[str] = ["a"]
+    outcomes: list[Outcome] = []
+    model = "a"
+    for _ in range(len(NAMES) + 2):
+        outcomes.append(Outcome(model, failure=Failure("timeout")))
+        peer = peer_of(model, links, started) if peers else None
+        rung = Rung(call=peer) if peer is not None else next_rung(settings, links, outcomes, started)
+        if rung.call is None:
+            assert rung.preset is preset
+            assert rung.in_hand is None
+            assert set(started) == set(NAMES) or not lighter
+            return
+        assert rung.call not in started
+        model = rung.call
+        started.append(model)
+    raise AssertionError(f"no end: {started}")
+
+
+def test_the_dearest_answer_in_hand_comes_before_any_new_call() -> None:
+    links = {"a": Link(cost=1.0), "b": Link(cost=5.0), "c": Link(cost=9.0, lighter="d"), "d": Link()}
+    outcomes = [Outcome("a", Prediction("x")), Outcome("b", Prediction("y")), Outcome("c", failure=Failure("timeout"))]
+    assert next_rung(FallbackSettings(), links, outcomes, {"a", "b", "c"}) == Rung(in_hand="b")
+    assert next_rung(FallbackSettings(), links, outcomes[2:], {"c"}) == Rung(call="d")
+    late = next_rung(FallbackSettings(preset=Preset(label="p")), links, outcomes[2:], {"c"}, may_call=False)
+    assert late == Rung(preset=True)
+    assert next_rung(FallbackSettings(lighter=False), links, outcomes, {"a", "b", "c"}) == Rung()
+
+
+@given(st.lists(st.tuples(st.text(max_size=80), st.floats(0, 30)), max_size=60), st.integers(1, 5))
+def test_holds_stay_within_their_limit_and_forget_in_time(steps: list[tuple[str, float]], limit: int) -> None:
+    holds = Holds(limit, idle_s=20.0)
+    now = 0.0
+    last: dict[str, tuple[str, float]] = {}
+    for number, (key, pause) in enumerate(steps):
+        now += pause
+        found = holds.get(key, now)
+        if found is not None:
+            assert found == last[key][0]
+            assert now - last[key][1] <= 20.0
+        holds.put(key, str(number), now)
+        last[key] = (str(number), now)
+        assert len(holds) <= limit
+        assert holds.get(key, now) == str(number)
+
+
+def test_many_keys_leave_ten_thousand_and_long_keys_are_not_kept_whole() -> None:
+    holds = Holds(10_000)
+    for number in range(100_000):
+        holds.put(f"s{number}", "kept", number / 1000)
+    assert len(holds) == 10_000
+    holds.put("x" * 1_000_000, "kept", 100.0)
+    assert holds.get("x" * 1_000_000, 100.0) == "kept"
+    assert max(len(key) for key in holds._entries) <= 64
