@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,15 @@ def write_csv(path: Path, rows: list[tuple[str, str]]) -> None:
 
 def text_pool(folder: Path) -> None:
     """`data.csv`, `fast.onnx` and `large.joblib`: two scikit-learn pipelines trained on the train split."""
+    write_csv(folder / "data.csv", sentences())
+    fast, large = _trained()
+    (folder / "fast.onnx").write_bytes(fast)
+    (folder / "large.joblib").write_bytes(large)
+
+
+@cache
+def _trained() -> tuple[bytes, bytes]:
+    """The ONNX file and the joblib file, made once a test run."""
     import joblib
     from skl2onnx import to_onnx
     from skl2onnx.common.data_types import StringTensorType
@@ -41,16 +52,15 @@ def text_pool(folder: Path) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    rows = sentences()
-    write_csv(folder / "data.csv", rows)
-    train = [row for row in rows if split_of(row[0]) == "train"]
+    train = [row for row in sentences() if split_of(row[0]) == "train"]
     texts, labels = [text for text, _ in train], [label for _, label in train]
     fast = make_pipeline(TfidfVectorizer(max_features=60), LogisticRegression(max_iter=500, C=10)).fit(texts, labels)
     large = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(max_iter=500, C=100)).fit(texts, labels)
     options: Any = {TfidfVectorizer: {"locale": "C.UTF-8"}, LogisticRegression: {"zipmap": False}}
     exported = to_onnx(fast, initial_types=[("text", StringTensorType([None, 1]))], options=options)
-    (folder / "fast.onnx").write_bytes(exported.SerializeToString())
-    joblib.dump(large, folder / "large.joblib")
+    pickled = io.BytesIO()
+    joblib.dump(large, pickled)
+    return exported.SerializeToString(), pickled.getvalue()
 
 
 def digit_pool(folder: Path) -> None:
