@@ -221,6 +221,7 @@ def count(folder: Path, requests: int, clients: int) -> bool:
     gateway = Server(["-c", SERVE, str(folder / "rheostat.yaml")], "/metrics")
     try:
         found = client(gateway.url, clients, requests)
+        waiting = gateway.page("/metrics")
     finally:
         gateway.stop()
     with sqlite3.connect(folder / "records.db") as database:
@@ -234,6 +235,9 @@ def count(folder: Path, requests: int, clients: int) -> bool:
     print(f"records in JSON lines     {len(ids)} ({len(set(ids))} different)")
     for line in found["first_wrong"]:
         print(line)
+    print("when the last answer came:")
+    for line in re.findall("^rheostat_records_.*$", waiting, re.MULTILINE):
+        print(f"  {line}")
     return found["wrong"] == 0 and {found["requests"], stored, distinct, len(ids), len(set(ids))} == {requests}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -63,3 +65,11 @@ def raw(url: str, *parts: bytes) -> bytes:
         for part in parts:
             connection.sendall(part)
         return read_all(connection)
+
+
+def until(wanted: Callable[[], bool], within_s: float = 15.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + within_s
+    while not wanted():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.01)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gateway_wire import ask, dial, raw, read_all
+from gateway_wire import ask, dial, raw, read_all, until
 
 from rheostat.gateway.handle import ServerHandle
 
@@ -282,8 +282,7 @@ def test_a_client_that_leaves_stops_the_work_and_frees_the_place(start: Start, t
     body = json.dumps({"data": {"s": 20, "log": str(log)}, "route": {"name": "slow"}}).encode()
     with dial(handle.url) as connection:
         connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        while handle.server.gateway.active == 0:
-            pass
+        until(lambda: handle.server.gateway.active == 1)
     reply = ask(handle.url, body={"data": {"s": 0}, "route": {"name": "slow"}})
     assert reply.status == 200
     assert log.read_text() == "cancelled"
@@ -312,8 +311,7 @@ def test_a_list_whose_client_leaves_is_stopped(start: Start, tmp_path: Path) -> 
     body = json.dumps({"items": rows, "route": {"name": "slow"}}).encode()
     with dial(handle.url) as connection:
         connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        while handle.server.router.status()["models"]["sleepy"]["queued"] < 2:
-            pass
+        until(lambda: handle.server.router.status()["models"]["sleepy"]["queued"] == 2)
     assert ask(handle.url, body={"data": {"s": 0}, "route": {"name": "slow"}}).status == 200
     assert log.read_text() == "cancelled"
     assert handle.server.router.status()["models"]["sleepy"]["queued"] == 0

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import write_config
-from gateway_wire import Reply, ask, dial
+from gateway_wire import Reply, ask, dial, until
 
 CODE = """
 import asyncio, logging, sys
@@ -75,14 +74,12 @@ def in_background(url: str, body: Any, into: list[Reply]) -> threading.Thread:
 
 
 def wait_in_flight(url: str, count: int) -> None:
-    for _ in range(400):
+    def running() -> bool:
         page = ask(url, "/metrics").body.decode()
-        found = re.search(r'rheostat_in_flight\{model="sleepy"\} (\d+)', page)
-        queued = re.search(r'rheostat_queue\{model="sleepy"\} (\d+)', page)
-        if found and queued and int(float(found[1])) + int(float(queued[1])) >= count:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the requests never got in flight")
+        found = re.findall(r'rheostat_(?:in_flight|queue)\{model="sleepy"\} (\S+)', page)
+        return sum(map(float, found)) >= count
+
+    until(running)
 
 
 def test_sigterm_lets_requests_finish_and_keeps_their_records(launch: Launch, tmp_path: Path) -> None:
@@ -134,8 +131,7 @@ def test_a_second_signal_does_not_wait(launch: Launch) -> None:
     thread = in_background(gateway.url, {"data": {"s": 7}, "route": {"name": "slow"}}, got)
     wait_in_flight(gateway.url, 1)
     gateway.process.send_signal(signal.SIGINT)
-    while ask(gateway.url, "/health/ready").status != 503:
-        pass
+    until(lambda: ask(gateway.url, "/health/ready").status == 503)
     gateway.process.send_signal(signal.SIGINT)
     assert gateway.finish(6) == 0
     thread.join()
@@ -147,13 +143,6 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(launch: Launch) -> N
 
     def model() -> str:
         return ask(gateway.url, body={"data": "sure?"}).headers["x-rheostat-model"]
-
-    def until(wanted: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if wanted():
-                return
-            time.sleep(0.02)
-        raise AssertionError("nothing changed")
 
     assert model() == "large"
     gateway.config.write_text(good.replace("threshold: 0.9", "threshold: 0.4"))

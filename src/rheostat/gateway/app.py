@@ -100,8 +100,8 @@ class Gateway:
             found = read_headers(scope["headers"])
             known_id = request_id(found)
             self.predict.caller(found)
-            check_body_headers(found)
-            body = await read_body(receive, found.get(b"content-length"), MAX_FEEDBACK_BODY)
+            check_body_headers(found, MAX_FEEDBACK_BODY)
+            body = await read_body(receive, MAX_FEEDBACK_BODY)
             if body is None:
                 return
             feedback = judged(parse(body, FeedbackBody), self.router.clock.wall())

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from rheostat.errors import BadRequest, TooLarge
+from rheostat.errors import BadRequest
+from rheostat.gateway.headers import too_large
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 MAX_DEPTH = 64
@@ -91,14 +92,12 @@ def row_of(data: Any, text: str | UnsetType) -> Any:
     raise BadRequest(f"data must be a text or an object of features, not {_kind(data)}{hint}", "data")
 
 
-async def read_body(receive: Receive, declared: bytes | None, limit: int) -> bytes | None:
+async def read_body(receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None when the client left before its end.
 
     Raises:
-        TooLarge: it is declared, or turns out, to have more than `limit` bytes; the rest is not read.
+        TooLarge: it has more than `limit` bytes; the rest is not read.
     """
-    if declared is not None and declared.isdigit() and int(declared) > limit:
-        raise _too_large(limit)
     parts: list[bytes] = []
     size = 0
     while True:
@@ -108,7 +107,7 @@ async def read_body(receive: Receive, declared: bytes | None, limit: int) -> byt
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         if not message.get("more_body"):
             return b"".join((*parts, part)) if parts else part
         parts.append(part)
@@ -241,10 +240,6 @@ def _malformed(body: bytes, error: Exception) -> BadRequest:
     if "truncated" in message:
         return BadRequest(f"the JSON ends too early (byte {len(body)})")
     return BadRequest(message[:1].lower() + message[1:] if not message.startswith("JSON") else f"the {message}")
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is too large: the limit is {limit} bytes")
 
 
 def _too_deep() -> BadRequest:

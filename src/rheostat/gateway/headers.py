@@ -9,7 +9,7 @@ from typing import Any
 
 import uuid_utils
 
-from rheostat.errors import BadRequest, UnsupportedType
+from rheostat.errors import BadRequest, TooLarge, UnsupportedType
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 """Names in lower case with their values, as ASGI gives them."""
@@ -56,18 +56,27 @@ def request_id(found: Mapping[bytes, bytes]) -> str:
     return str(uuid_utils.uuid7())
 
 
-def check_body_headers(found: Mapping[bytes, bytes]) -> None:
-    """Hold the headers that describe the body to what the gateway reads: plain JSON in UTF-8.
+def check_body_headers(found: Mapping[bytes, bytes], limit: int) -> None:
+    """Hold the headers that describe the body to what the gateway reads: at most `limit` bytes of plain JSON in UTF-8.
 
     Raises:
+        TooLarge: the declared length is over the limit.
         UnsupportedType: another content type, or a compressed body.
     """
+    declared = found.get(b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise too_large(limit)
     kind = found.get(b"content-type")
     if kind is not None and kind != b"application/json" and kind and not _JSON_TYPE.fullmatch(kind.strip()):
         raise UnsupportedType("the content type must be application/json (in UTF-8)", "content-type")
     coding = found.get(b"content-encoding")
     if coding is not None and coding.strip().lower() not in (b"", b"identity"):
         raise UnsupportedType("compressed bodies are not read; send the JSON as it is", "content-encoding")
+
+
+def too_large(limit: int) -> TooLarge:
+    """Return the error for a body over the limit."""
+    return TooLarge(f"the body is too large: the limit is {limit} bytes")
 
 
 def session_of(found: Mapping[bytes, bytes], meta: Mapping[str, Any]) -> str | None:

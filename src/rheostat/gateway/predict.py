@@ -83,9 +83,9 @@ class PredictApi:
             if self.draining:
                 raise Overloaded("the gateway is stopping; ask another one")
             key = self.caller(found)
-            check_body_headers(found)
-            server = self.router.config.server
-            body = await read_body(receive, found.get(b"content-length"), server.max_body)
+            limit = self.router.config.server.max_body
+            check_body_headers(found, limit)
+            body = await read_body(receive, limit)
             if body is None:
                 return
             asked = parse(body, PredictBody)
