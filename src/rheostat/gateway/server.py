@@ -182,25 +182,28 @@ async def run(
     from rheostat.router import Router
 
     router = await Router.open(config_path)
-    async with serving(router, host=host, port=port, admin_port=admin_port) as server:
-        loop = asyncio.get_running_loop()
-        stopped = asyncio.Event()
-        reloads: set[asyncio.Task[Any]] = set()
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    reloads: set[asyncio.Task[Any]] = set()
+    servers: list[GatewayServer] = []
 
-        def stop() -> None:
+    def stop() -> None:
+        for server in servers:
             if stopped.is_set():
                 server.cut()
             server.stop()
-            stopped.set()
+        stopped.set()
 
-        def reload() -> None:
-            task = asyncio.create_task(router.reload())
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
+    def reload() -> None:
+        task = asyncio.create_task(router.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, reload)
+    for number in (signal.SIGTERM, signal.SIGINT):  # before the first request can come, so that a stop is always orderly
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    async with serving(router, host=host, port=port, admin_port=admin_port) as server:
+        servers.append(server)
         watcher = asyncio.create_task(_watch(config_path, router)) if watch else None
         try:
             await stopped.wait()
