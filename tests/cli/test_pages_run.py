@@ -1,4 +1,4 @@
-"""The tutorial, done as it is written: its files are saved, its commands run, in its order."""
+"""README and tutorial, done as they are written: their files are saved, their commands run, in their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "your-own-data.md"
+PROJECT = Path(__file__).parents[2]
+README, TUTORIAL = PROJECT / "README.md", PROJECT / "docs" / "tutorials" / "your-own-data.md"
 BLOCK = re.compile(r"^```(?P<kind>\w+) ?(?P<rest>[^\n]*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -25,8 +26,9 @@ class Block(NamedTuple):
     body: str
 
 
-def blocks() -> list[Block]:
-    text = TUTORIAL.read_text(encoding="utf-8")
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page: `file=NAME` is saved, `background` goes on running, other bash and python is run."""
+    text = page.read_text(encoding="utf-8")
     return [Block(found["kind"], found["rest"], found["body"]) for found in BLOCK.finditer(text)]
 
 
@@ -50,8 +52,8 @@ class Shell:
                 subprocess.Popen(["bash", "-c", f"exec {body}"], cwd=self.folder, env=self.env, stdout=log, stderr=log)
             )
             self.wait()
-        elif block.kind == "bash":
-            command = ["bash", "-e", "-o", "pipefail", "-c", body]
+        elif block.kind in ("bash", "python"):
+            command = ["bash", "-e", "-o", "pipefail", "-c", body] if block.kind == "bash" else [sys.executable, "-c", body]
             done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
             assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
             self.said += done.stdout
@@ -80,13 +82,25 @@ def shell(tmp_path: Path) -> Shell:
         return Shell(tmp_path, free.getsockname()[1])
 
 
-def test_the_tutorial_goes_through_from_a_csv_to_a_gateway_and_an_own_policy(shell: Shell) -> None:
+def follow(page: Path, shell: Shell) -> str:
+    """Do all that a page says; return what the commands printed."""
     try:
-        for block in blocks():
+        for block in blocks(page):
             shell.do(block)
     finally:
         shell.end()
-    said = shell.said
+    return shell.said
+
+
+def test_the_readme_goes_through(shell: Shell) -> None:
+    said = follow(README, shell)
+    assert "rheostat.yaml can be used" in said
+    assert "answered, on the route 'default'" in said
+    assert '"final_label":' in said
+
+
+def test_the_tutorial_goes_through_from_a_csv_to_a_gateway_and_an_own_policy(shell: Shell) -> None:
+    said = follow(TUTORIAL, shell)
     assert "rheostat.yaml can be used" in said
     assert "outcomes.parquet: 1" in said
     assert "verdict: it pays on fresh rows" in said
@@ -97,9 +111,13 @@ def test_the_tutorial_goes_through_from_a_csv_to_a_gateway_and_an_own_policy(she
     assert (shell.folder / "report.html").stat().st_size > 10_000
 
 
-def test_the_own_policy_has_ten_lines_and_links_lead_somewhere() -> None:
-    policy = next(block for block in blocks() if block.rest == "file=my_policies.py")
+def test_the_own_policy_has_ten_lines() -> None:
+    policy = next(block for block in blocks(TUTORIAL) if block.rest == "file=my_policies.py")
     body = policy.body.split("class ", 1)[1]
     assert len([line for line in body.splitlines() if line.strip()]) <= 10
-    for target in re.findall(r"\]\(([^)#]+)", TUTORIAL.read_text(encoding="utf-8")):
-        assert (TUTORIAL.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (page.parent / target).exists(), target
