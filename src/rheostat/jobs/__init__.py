@@ -1,7 +1,8 @@
 """Work over many rows."""
 
 from rheostat.jobs.evaluate import Evaluation, EvaluationStopped, Work, evaluate
-from rheostat.jobs.labelled import BadLine, Columns, Example, LabelledSet, Part, Survey
+from rheostat.jobs.example import BadLine, Columns, Example, Part
+from rheostat.jobs.labelled import LabelledSet, Survey
 from rheostat.jobs.lines import DataError
 from rheostat.jobs.splits import split_of
 

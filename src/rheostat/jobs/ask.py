@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from rheostat.clock import Clock
 from rheostat.engine.execute import Executor, judged
 from rheostat.errors import ModelError
-from rheostat.jobs.labelled import Example
+from rheostat.jobs.example import Example
 from rheostat.pool import Backend, Model, Reply
 from rheostat.types import Attempt, Outcome, Request, text_of
 

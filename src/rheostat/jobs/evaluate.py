@@ -16,7 +16,8 @@ from rheostat.config import Loaded
 from rheostat.errors import RheostatError
 from rheostat.jobs.ask import Asker
 from rheostat.jobs.cards import model_info
-from rheostat.jobs.labelled import Example, LabelledSet, Survey
+from rheostat.jobs.example import Example
+from rheostat.jobs.labelled import LabelledSet, Survey
 from rheostat.jobs.lines import DataError
 from rheostat.lab.outcomes import ModelInfo, OutcomesTable, Source
 from rheostat.lab.outcomes_file import OutcomesFileError, load
