@@ -37,10 +37,10 @@ $(VENV)/.python:
 
 $(VENV)/.demo: $(VENV)/.python pyproject.toml $(PINS)
 	@echo "Installing Rheostat and what the demo needs into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[train,plots]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[train,report]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.python pyproject.toml $(PINS)
 	@echo "Installing Rheostat and what its tests need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[train,plots,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[train,report,dev]'
 	@touch $@

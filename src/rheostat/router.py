@@ -45,22 +45,25 @@ class Router:
         self._register_gauges()
 
     @classmethod
-    async def open(cls, path: str, *, clock: Clock | None = None) -> Router:
+    async def open(cls, path: str, *, clock: Clock | None = None, masker: Masker | None = None) -> Router:
         """Load the config at `path`, open and check every model, and be ready to serve.
+
+        `masker` learns the config's secrets, now and at every reload; give the one that the service log uses.
 
         Raises:
             ConfigError: with every mistake that was found.
             StoreError: a record file cannot be used.
         """
-        router = await cls.start(load_config(path), clock=clock)
+        router = await cls.start(load_config(path), clock=clock, masker=masker)
         router._path = path
         return router
 
     @classmethod
-    async def start(cls, loaded: Loaded, *, clock: Clock | None = None) -> Router:
+    async def start(cls, loaded: Loaded, *, clock: Clock | None = None, masker: Masker | None = None) -> Router:
         """Serve a config that is already loaded."""
         wiring = await build(loaded)
-        masker = Masker(loaded.secrets)
+        masker = masker if masker is not None else Masker()
+        masker.add(loaded.secrets)
         try:
             recorder = open_recorder(loaded.config.records, loaded.base, masker)
         except RheostatError:

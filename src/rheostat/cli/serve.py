@@ -43,7 +43,7 @@ def serve(
         raise typer.BadParameter(str(error)) from None
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run(config, host=host, port=port, watch=watch))
+            runner.run(run(config, host=host, port=port, watch=watch, masker=masker))
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
             raise

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rheostat.config.schema import ServerSettings
     from rheostat.errors import ConfigError
     from rheostat.router import Router
+    from rheostat.telemetry import Masker
 
 KEEP_ALIVE_S = 75
 """Seconds that a connection without a request stays open."""
@@ -170,10 +171,16 @@ async def serving(
 
 
 async def run(
-    config_path: str, *, host: str | None = None, port: int | None = None, admin_port: int | None = None, watch: bool = True
+    config_path: str,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    admin_port: int | None = None,
+    watch: bool = True,
+    masker: Masker | None = None,
 ) -> None:
     """Serve the config at `config_path` until SIGTERM or SIGINT; SIGHUP, and a change of the file, reload it.
-    A second SIGTERM or SIGINT does not wait for requests in flight.
+    A second SIGTERM or SIGINT does not wait for requests in flight. `masker` is told the secrets of every config.
 
     Raises:
         ConfigError: the file is wrong; every mistake is named.
@@ -181,7 +188,7 @@ async def run(
     """
     from rheostat.router import Router
 
-    router = await Router.open(config_path)
+    router = await Router.open(config_path, masker=masker)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     reloads: set[asyncio.Task[Any]] = set()
