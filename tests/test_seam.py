@@ -58,7 +58,7 @@ def table_of(cells: tuple[Any, ...], peers: tuple[str, ...]) -> OutcomesTable:
     }
     info = {name: ModelInfo(cost=float(cost), peers=peers) for cost, name in enumerate(MODELS, 1)}
     ids = np.array(["0"], object)
-    return OutcomesTable(ids, one(2, np.int8), one(0, np.int32), LABELS, columns, info)
+    return OutcomesTable(ids, one(2, np.int8), one(0, np.int32), LABELS, columns, info, inputs=one('"x"', object))
 
 
 @settings(deadline=None, max_examples=500)

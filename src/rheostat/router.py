@@ -89,7 +89,12 @@ class Router:
         """Return True when every model of the route answers on the spot, so that serving will not be suspended."""
         plan = self._wiring.plan
         lane = plan.lanes.get(route)
-        return lane is None or all(plan.pool[name].inline for name in lane.route.links)
+        if lane is not None:
+            models = plan.pool.models
+            for name in lane.route.links:
+                if not models[name].inline:
+                    return False
+        return True
 
     def request(
         self,

@@ -76,7 +76,10 @@ def check_contract(
             times.append(clock.monotonic() - start)
         singles += answer
     problems += _differences(batch, _ask(backend, rows), rows, "asked twice")
-    problems += _differences(batch, singles, rows, "alone and in a batch")
+    apart = _differences(batch, singles, rows, "alone and in a batch")
+    if apart and getattr(settings, "batch", 1) > 1:
+        apart.append("a file made by dynamic 8-bit quantisation answers so: set batch: 1")
+    problems += apart
     _refuse(name, problems)
     return ContractReport(name, len(rows), median(times), max(times))
 

@@ -14,7 +14,6 @@ from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_session import named_labels, open_session
 
-_BATCH = 64
 _ORDER_PROBES = ("", "good", "bad", "no", "the quick brown fox", "很好", "1234", "free money now!!!")
 
 
@@ -28,6 +27,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     `output` says whether the numbers are `probabilities` or `logits`. With `head`, a second ONNX file, `path` is an
     encoder whose mean-pooled, length-1 embedding the head classifies. Labels come from `<path>.json` (`{"labels":
     [...]}`), from the file's metadata or from the config, in the order of the outputs. `threads` compute one call.
+    Up to `batch` rows go through the file at a time; an 8-bit file made by dynamic quantisation scales its numbers by what
+    else is in the batch and needs `batch: 1`.
     """
 
     path: str
@@ -36,6 +37,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     output: Literal["probabilities", "logits"] = "probabilities"
     head: str | None = None
     threads: int = 1
+    batch: int = 64
     max_length: int = 256
 
     def open(self, base: str) -> Backend:
@@ -47,6 +49,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         if self.threads < 1:
             raise _refusal("threads", f"expected 1 or more, got {self.threads}")
+        if self.batch < 1:
+            raise _refusal("batch", f"expected 1 or more rows, got {self.batch}")
         if self.max_length < 2:
             raise _refusal("max_length", f"expected 2 or more tokens, got {self.max_length}")
         path = Path(base, self.path)
@@ -60,7 +64,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         output = choose_output(last)
         labels = settle_labels(self.labels, named_labels(last_path, last), f"{last_path.name} or its label list")
         _check_shape(session if head is None else head, output, labels, head is not None)
-        model = OnnxClassifier(session, head, source, output, labels, self.output == "logits")
+        model = OnnxClassifier(session, head, source, output, labels, self.output == "logits", self.batch)
         model.check_label_order()
         return model
 
@@ -69,7 +73,14 @@ class OnnxClassifier:
     """Runs one session, or an encoder and its head, over batches of rows of like size."""
 
     def __init__(
-        self, session: Any, head: Any, source: Input, output: Output, labels: tuple[str, ...] | None, logits: bool
+        self,
+        session: Any,
+        head: Any,
+        source: Input,
+        output: Output,
+        labels: tuple[str, ...] | None,
+        logits: bool,
+        batch: int,
     ) -> None:
         self.labels = labels
         self.probes = source.probes
@@ -78,6 +89,7 @@ class OnnxClassifier:
         self._source = source
         self._output = output
         self._logits = logits
+        self._batch = batch
         self._trunk_output = None if head is None else _embedding_output(session)
         self._head_input = None if head is None else head.get_inputs()[0].name
 
@@ -90,10 +102,10 @@ class OnnxClassifier:
                 prepared.append((index, self._source.prepare(row)))
             except ModelError as error:
                 replies[index] = error
-        if len(prepared) > _BATCH:
+        if len(prepared) > self._batch:
             prepared.sort(key=lambda pair: self._source.size(pair[1]))
-        for start in range(0, len(prepared), _BATCH):
-            batch = prepared[start : start + _BATCH]
+        for start in range(0, len(prepared), self._batch):
+            batch = prepared[start : start + self._batch]
             answers = self._answer([item for _, item in batch])
             replies.update(zip((index for index, _ in batch), answers, strict=True))
         return [replies[index] for index in range(len(rows))]

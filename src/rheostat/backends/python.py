@@ -132,7 +132,7 @@ class AsyncCallable:
 
 
 def _replies(answers: Any, count: int, labels: tuple[str, ...] | None) -> list[Reply]:
-    if isinstance(answers, str | bytes | Mapping) or not hasattr(answers, "__len__"):
+    if type(answers) is not list and (isinstance(answers, str | bytes | Mapping) or not hasattr(answers, "__len__")):
         raise ModelError(
             "bad_output",
             f"expected a list of {count} answers, got {type(answers).__name__}; for one row at a time set each: true",

@@ -13,6 +13,7 @@ SUM_TOLERANCE = 1e-3
 _FIELDS = frozenset({"label", "confidence", "scores", "output"})
 _ROUNDING = 1e-6
 _SHOWN = 80
+_PLAIN = frozenset({str, float, int, bool, type(None)})
 
 
 def as_reply(raw: Any, labels: Sequence[str] | None = None) -> Prediction | ModelError:
@@ -28,9 +29,12 @@ def as_reply(raw: Any, labels: Sequence[str] | None = None) -> Prediction | Mode
         to 1 within 0.001 and have their maximum at the label; otherwise ModelError("bad_output") with what was
         expected.
     """
+    kind = type(raw)
+    if kind is tuple and len(raw) == 2:  # the commonest answer first: this is on the request path
+        return _reply(raw[0], raw[1], None, None, labels)
     if isinstance(raw, ModelError):
         return raw
-    if isinstance(raw, Prediction):
+    if kind is Prediction:
         return _reply(raw.label, raw.confidence, raw.scores, raw.output, labels)
     if isinstance(raw, tuple | list) and len(raw) == 2:
         return _reply(raw[0], raw[1], None, None, labels)
@@ -43,6 +47,8 @@ def as_reply(raw: Any, labels: Sequence[str] | None = None) -> Prediction | Mode
 
 def plain(value: Any) -> Any:
     """Return a NumPy scalar as the Python value it holds; anything else as it is."""
+    if type(value) in _PLAIN:
+        return value
     return value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0 else value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from rheostat.resilience.holds import Holds
 from rheostat.signals.base import Scorer
 from rheostat.types import Context, Outcome, Prediction, Request, RouteRecord
 
+_log = logging.getLogger("rheostat.engine")
 NOTHING_HELD: Mapping[str, str] = {}
 
 
@@ -71,13 +73,17 @@ class Engine:
         self.in_flight += 1
         try:
             journey = Journey(lane.route, self._context(plan, lane, request))
-            fresh = journey.start(self.clock.monotonic() - request.received)
+            now = self.clock.monotonic()
+            fresh = journey.start(now - request.received)
             while journey.ending is None:
                 began = self.clock.monotonic()
                 if began >= request.deadline:
                     journey.expire(began - request.received)
                     break
-                outcomes = await self._advance(plan, lane, request, fresh, running)
+                if len(fresh) == 1 and not running and (model := plan.pool.models[fresh[0]]).inline:
+                    outcomes = [self.executor.run_now(model, request, _tries(lane, request))]
+                else:
+                    outcomes = await self._advance(plan, lane, request, fresh, running)
                 now = self.clock.monotonic()
                 waited += now - began
                 if now >= request.deadline and all(_cut(outcome) for outcome in outcomes):
@@ -94,6 +100,10 @@ class Engine:
         except asyncio.CancelledError:
             self._finished(plan, lane, request, journey, Ending(error=ModelError("cancelled", "the client left")), waited)
             raise
+        except Exception as error:  # a fault of ours: this request's 500, with a record, and nobody else's
+            _log.exception("request %s failed inside", request.id)
+            fault = RheostatError(f"{type(error).__name__}: {error}")
+            return self._finished(plan, lane, request, journey, Ending(error=fault), waited)
         finally:
             self.in_flight -= 1
             for task in running:
@@ -127,14 +137,11 @@ class Engine:
     async def _advance(
         self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str]
     ) -> list[Outcome]:
-        """Start `fresh` and return what is there next; an empty list means that the deadline passed."""
-        tries = 1 if request.force_model is not None else 1 + lane.route.fallback.retry
+        """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed."""
+        tries = _tries(lane, request)
         pool, executor = plan.pool, self.executor
         if not running and len(fresh) == 1:
-            model = pool[fresh[0]]
-            if model.inline:
-                return [executor.run_now(model, request, tries)]
-            return [await executor.run(model, request, tries, lane.deadline_s)]
+            return [await executor.run(pool[fresh[0]], request, tries, lane.deadline_s)]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
                 task = asyncio.ensure_future(executor.run(pool[name], request, tries, lane.deadline_s))
@@ -221,6 +228,10 @@ class Engine:
             error=str(error) if error is not None else None,
             error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
         )
+
+
+def _tries(lane: Lane, request: Request) -> int:
+    return 1 if request.force_model is not None else 1 + lane.route.fallback.retry
 
 
 def _cut(outcome: Outcome) -> bool:

@@ -32,7 +32,7 @@ class Executor:
 
     def run_now(self, model: Model, request: Request, tries: int) -> Outcome:
         """Ask an inline model on the spot."""
-        attempts: list[Attempt] = []
+        attempts: tuple[Attempt, ...] = ()
         now = self.clock.monotonic()
         while True:
             if not model.begin(now):
@@ -41,8 +41,8 @@ class Executor:
             prediction, failure = judged(model, _ask(model, request))
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
-            attempts.append(Attempt(model.name, began - request.received, now - began, failure))
-            if not _again(failure, len(attempts), tries, now, request.deadline):
+            attempts += (Attempt(model.name, began - request.received, now - began, failure),)
+            if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
 
     async def run(self, model: Model, request: Request, tries: int, patience_s: float) -> Outcome:
@@ -50,7 +50,7 @@ class Executor:
 
         `patience_s` bounds an attempt at a model without a `timeout` of its own (0: the request's deadline alone).
         """
-        attempts: list[Attempt] = []
+        attempts: tuple[Attempt, ...] = ()
         while True:
             full = await self._place(model, request)
             if full is not None:
@@ -67,8 +67,8 @@ class Executor:
                 raise
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
-            attempts.append(Attempt(model.name, began - request.received, now - began, failure))
-            if not _again(failure, len(attempts), tries, now, request.deadline):
+            attempts += (Attempt(model.name, began - request.received, now - began, failure),)
+            if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
             pause = PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             await asyncio.sleep(max(0.0, min(pause, request.deadline - now)))
@@ -173,20 +173,22 @@ def _unavailable(model: Model, now: float) -> Failure:
     return Failure("unavailable", "its breaker is open", None, model.retry_after(now))
 
 
-def _again(failure: Failure | None, done: int, tries: int, now: float, deadline: float) -> bool:
-    return failure is not None and done < tries and FAILURES[failure.kind].retryable and now < deadline
+def _again(failure: Failure, done: int, tries: int, now: float, deadline: float) -> bool:
+    return done < tries and FAILURES[failure.kind].retryable and now < deadline
 
 
-def _outcome(model: Model, prediction: Prediction | None, failure: Failure | None, attempts: Sequence[Attempt]) -> Outcome:
-    elapsed = sum(attempt.elapsed_s for attempt in attempts)
+def _outcome(
+    model: Model, prediction: Prediction | None, failure: Failure | None, attempts: tuple[Attempt, ...]
+) -> Outcome:
+    tries = len(attempts)
     return Outcome(
         model.name,
         prediction,
         failure,
-        tuple(attempts),
+        attempts,
         model.name,
         model.settings.version,
-        1 if prediction is not None and len(attempts) > 1 else 0,
-        elapsed,
-        model.settings.cost * len(attempts),
+        1 if tries > 1 and prediction is not None else 0,
+        attempts[0].elapsed_s if tries == 1 else sum([attempt.elapsed_s for attempt in attempts]),
+        model.settings.cost * tries,
     )

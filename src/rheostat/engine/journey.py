@@ -89,10 +89,13 @@ class Journey:
         self.at_s = at_s
         model = outcome.model
         self.in_flight.discard(model)
+        failure = outcome.failure
+        if failure is None and not self.standing:
+            self.history += (outcome,)
+            return self._ask()
         asked = self.standing.pop(model, None)
         if asked is not None:
             outcome = self._stand_in(asked, outcome)
-        failure = outcome.failure
         if failure is not None and self.fallback.peer and not failure.final and failure.kind != "cancelled":
             peer = peer_of(model, self.links, self.started)
             if peer is not None:
@@ -166,10 +169,10 @@ class Journey:
         return self._climb()
 
     def _called(self, call: Call) -> tuple[str, ...]:
-        fresh = tuple(model for model in call.models if model not in self.started)
-        unknown = [model for model in fresh if model not in self.links]
-        if unknown:
-            return self._router_failed(f"the policy names the unknown model {unknown[0]}")
+        fresh = tuple([model for model in call.models if model not in self.started])
+        for model in fresh:
+            if model not in self.links:
+                return self._router_failed(f"the policy names the unknown model {model}")
         self.by = self.by or call.by
         if fresh:
             self._note("call", call.models, call.reason, call.propensity)
@@ -180,15 +183,17 @@ class Journey:
 
     def _answered(self, answer: Answer, prediction: Prediction) -> None:
         self._note("answer", tuple(answer.weights), answer.reason, answer.propensity, answer.weights)
-        used = [o for o in self.history if answer.weights.get(o.model, 0.0) > 0.0]
-        level = max((o.level for o in used), default=0)
+        level = 0
+        for outcome in self.history:
+            if outcome.level > level and answer.weights.get(outcome.model, 0.0) > 0.0:
+                level = outcome.level
         ending = Ending(
             prediction=prediction,
             weights=answer.weights,
             by=self.by or answer.by,
             reason=answer.reason,
             level=level,
-            fallback_reason=_why(used, level),
+            fallback_reason=_why(self.history, level) if level else "",
             propensity=answer.propensity,
             hold=answer.hold,
             missing=answer.missing,
@@ -274,11 +279,9 @@ class Journey:
         self.ending = ending
 
 
-def _why(used: list[Outcome], level: int) -> str:
+def _why(history: Sequence[Outcome], level: int) -> str:
     """Say what made L1 or L2 necessary: the first failure of the outcome that was used."""
-    if level == 0:
-        return ""
-    for outcome in used:
+    for outcome in history:
         if outcome.level == level and outcome.attempts and outcome.attempts[0].failure is not None:
             return f"L{level}: {outcome.attempts[0].model} {outcome.attempts[0].failure.kind}"
     return f"L{level}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 KEEP_ALIVE_S = 75
 """Seconds that a connection without a request stays open."""
 BACKLOG = 2048
+GC_THRESHOLDS = (20_000, 20, 20)
+"""A request makes some fifty small objects that die with it; Python's default of 700 would look for cycles every few."""
 _FLUSH_S = 1
 _log = logging.getLogger("rheostat.gateway")
 
@@ -189,6 +192,8 @@ async def run(
     from rheostat.router import Router
 
     router = await Router.open(config_path, masker=masker)
+    gc.freeze()  # what was loaded so far stays; looking through it again and again is work for nothing
+    gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     reloads: set[asyncio.Task[Any]] = set()
