@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rheostat.backends import check_contract
 from rheostat.backends.onnx import OnnxModel
 from rheostat.backends.text_rules import RulesModel
 from rheostat.demo.bag import Bag, write_onnx
 from rheostat.demo.data import LABELS, Sentence, Split
 from rheostat.demo.train import Tier, train, write_data
+from rheostat.errors import ConfigError, ContractError
 from rheostat.lab.outcomes import TrainingCard
 from rheostat.signals.calibrate import load_calibrator
 
@@ -38,16 +40,22 @@ def _encoder(path: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(0)
-    parts = {"table": (len(_VOCABULARY), 16), "matrix": (16, 12)}
+    parts = {
+        "table": rng.normal(size=(len(_VOCABULARY), 16)),
+        "matrix": rng.normal(size=(16, 12)),
+        "shift": rng.normal(size=16),
+    }
+    parts["table"][_VOCABULARY["[UNK]"]] *= 100.0  # one outlier widens the 8-bit scale for its whole batch
     graph = helper.make_graph(
         [
             helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
-            helper.make_node("MatMul", ["rows", "matrix"], ["last_hidden_state"]),
+            helper.make_node("Add", ["rows", "shift"], ["shifted"]),  # so that MatMul quantises its input by the batch
+            helper.make_node("MatMul", ["shifted", "matrix"], ["last_hidden_state"]),
         ],
         "encoder",
         [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in ("input_ids", "attention_mask")],
         [helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["n", "t", 12])],
-        [numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name) for name, shape in parts.items()],
+        [numpy_helper.from_array(values.astype(np.float32), name) for name, values in parts.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
 
@@ -164,3 +172,21 @@ def test_the_word_list_is_sure_only_where_it_knows_a_word(trained) -> None:  # t
     sure, unsure = backend.predict(["a great film", "the plot"])
     assert (sure.label, unsure.label) == ("positive", "positive")
     assert sure.confidence > unsure.confidence == 0.5
+
+
+def test_the_eight_bit_encoder_keeps_the_contract_one_text_at_a_time(trained) -> None:  # type: ignore[no-untyped-def]
+    folder, made, tiers, _ = trained
+    served = tiers["large"].settings
+    assert served.batch == 1
+    texts = [*(sentence.text for sentence in made.test[:20]), "zebra"]
+    backend = served.open(str(folder))
+    assert check_contract("large", backend, served, texts).rows == len(texts)
+    backend.close()
+    batched = msgspec.structs.replace(served, batch=64)
+    with pytest.raises(ContractError, match="set batch: 1"):
+        check_contract("large", batched.open(str(folder)), batched, texts)
+
+
+def test_a_batch_of_no_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="batch: expected 1 or more rows, got 0"):
+        OnnxModel(path="any.onnx", batch=0).open(str(tmp_path))

@@ -144,7 +144,12 @@ def _train_large(
     (folder / "head.onnx.json").write_bytes(msgspec.json.encode({"labels": LABELS}))
     _write_card(card, folder / "head.onnx")
     settings = OnnxModel(
-        path="encoder-int8.onnx", head="head.onnx", tokenizer="tokenizer.json", max_length=MAX_LENGTH, labels=LABELS
+        path="encoder-int8.onnx",
+        head="head.onnx",
+        tokenizer="tokenizer.json",
+        max_length=MAX_LENGTH,
+        batch=1,  # an 8-bit encoder scales its numbers by what else is in the batch
+        labels=LABELS,
     )
     said = [Prediction.from_scores(dict(zip(LABELS, row, strict=True))) for row in model.predict_proba(x[1]).tolist()]
     return settings, card, said
