@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     lines = [_line(_HEADS), _line(tuple("-" * width for width in _WIDTHS))]
     told: list[str] = []
     for name in wanted:
-        absent = why_absent(name)
+        absent = why_absent(name) or _lacking(name)
         if absent:
             told.append(absent)
             continue
@@ -62,6 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     print("\n".join(lines))
     print("\n" + "\n".join(told))
     return 0
+
+
+def _lacking(name: str) -> str | None:
+    if name in TABLE_SETS and find_spec("lightgbm") is None:
+        return f"{name} skipped: its large model needs LightGBM (pip install lightgbm)"
+    return None
 
 
 def _run(name: str, lines: list[str], told: list[str], planted: str) -> None:
