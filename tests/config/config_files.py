@@ -80,7 +80,7 @@ def problems(folder: pathlib.Path, text: str, env: Mapping[str, str] = ENV) -> l
 
 def with_model(settings: str) -> str:
     """Return a small config whose model `a` has these settings, in line 2."""
-    return f"models:\n  a: {{backend: python, callable: \"m:f\", {settings}}}\nroutes: {{default: {{policy: a}}}}\n"
+    return f'models:\n  a: {{backend: python, callable: "m:f", {settings}}}\nroutes: {{default: {{policy: a}}}}\n'
 
 
 def with_policy(policy: str) -> str:

@@ -282,7 +282,8 @@ def nodes() -> st.SearchStrategy[object]:
         st.builds(
             lambda pair, cuts, parallel, mode: {
                 "delegate": {
-                    "weak": pair[0], "strong": pair[1], "low": min(cuts), "high": max(cuts), "parallel": parallel, "mode": mode,
+                    "weak": pair[0], "strong": pair[1], "low": min(cuts), "high": max(cuts),
+                    "parallel": parallel, "mode": mode,
                 }
             },
             PAIRS, st.tuples(CUTS, CUTS), st.booleans(), st.sampled_from(["mix", "sample"]),

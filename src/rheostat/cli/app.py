@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from rheostat.cli.calibrate import calibrate
 from rheostat.cli.check import check
 from rheostat.cli.curve import curve
 from rheostat.cli.demo import demo
@@ -20,7 +21,7 @@ from rheostat.cli.version import version
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, explain)),
-    ("Decide from data", (evaluate, tune, report, replay, curve)),
+    ("Decide from data", (evaluate, calibrate, tune, report, replay, curve)),
     ("About", (version,)),
 )
 

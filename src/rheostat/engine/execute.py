@@ -177,9 +177,7 @@ def _again(failure: Failure, done: int, tries: int, now: float, deadline: float)
     return done < tries and FAILURES[failure.kind].retryable and now < deadline
 
 
-def _outcome(
-    model: Model, prediction: Prediction | None, failure: Failure | None, attempts: tuple[Attempt, ...]
-) -> Outcome:
+def _outcome(model: Model, prediction: Prediction | None, failure: Failure | None, attempts: tuple[Attempt, ...]) -> Outcome:
     tries = len(attempts)
     return Outcome(
         model.name,

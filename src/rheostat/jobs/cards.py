@@ -29,6 +29,7 @@ def model_info(settings: ModelSettings, base: str) -> ModelInfo:
         peers=settings.peers,
         lighter=settings.lighter,
         card=training_card(settings, base),
+        calibrated=settings.calibration is not None,
         digest=_digest(settings, base),
     )
 

@@ -46,8 +46,8 @@ class TrainingCard(msgspec.Struct, frozen=True, kw_only=True):
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the table keeps about one model: the part of its settings that a replay or a report needs.
 
-    `digest` names what answered (its settings and files), so that results of another file under the same version are
-    not taken for its own.
+    `calibrated` says that its confidences went through a calibrator. `digest` names what answered (its settings and
+    files), so that results of another file under the same version are not taken for its own.
     """
 
     version: str = "1"
@@ -57,6 +57,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     card: TrainingCard | None = None
+    calibrated: bool = False
     digest: str = ""
 
 

@@ -1,0 +1,104 @@
+"""A calibrator fitted on one split of an outcomes table and judged on another."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from rheostat.errors import RheostatError
+from rheostat.lab.outcomes import Bools, OutcomesTable
+from rheostat.lab.reliability import brier, ece
+from rheostat.signals.calibrate import choose_calibrator, fit_isotonic, fit_platt, fit_quantile, fit_temperature
+from rheostat.signals.calibrator import Fitted
+
+METHODS: Final = ("auto", "platt", "isotonic", "temperature", "quantile")
+
+
+class CalibrationError(RheostatError):
+    """No calibrator can be fitted from this; the message says why and what to do."""
+
+    type = "calibration_error"
+
+
+class Calibration(Struct, frozen=True, kw_only=True):
+    """A fitted calibrator and the model's errors of confidence on the split that reports, before and after.
+
+    `ece` is the expected calibration error over 15 bins of equal width, `brier` the mean squared error; both in [0, 1].
+    """
+
+    fitted: Fitted
+    model: str
+    fitted_on: int
+    reported_on: int
+    ece_before: float
+    ece_after: float
+    brier_before: float
+    brier_after: float
+
+
+def calibrate(
+    table: OutcomesTable, model: str, method: str = "auto", *, choose: str = "dev", report: str = "test"
+) -> Calibration:
+    """Fit a calibrator for `model` on the split `choose` and judge it on `report`.
+
+    `auto` takes what has the lowest cross-validated log loss of identity, Platt, isotonic and temperature. `quantile` maps
+    onto the scale of the table's last model. Rows without an answer, a confidence or a known right label are left out.
+
+    Raises:
+        CalibrationError: an unknown model or method, a model that was calibrated already, or too little data.
+    """
+    if model not in table.models:
+        raise CalibrationError(f"the table has no model {model!r}; it has {', '.join(table.models)}")
+    if method not in METHODS:
+        raise CalibrationError(f"unknown method {method!r}; known: {', '.join(METHODS)}")
+    if table.model_info[model].calibrated:
+        raise CalibrationError(
+            f"{model} was calibrated when it was evaluated; remove `calibration` from its settings and evaluate again"
+        )
+    chosen, held_out = table.select(split=choose), table.select(split=report)
+    try:
+        fitted, count = _fit(chosen, model, method)
+    except ValueError as error:
+        raise CalibrationError(f"{model} on {choose}: {error}") from None
+    rows = _rows(held_out, model)
+    before, right = held_out.model(model).confidence[rows], held_out.correct(model)[rows]
+    after = np.array([_applied(fitted, held_out, model, row) for row in np.flatnonzero(rows).tolist()])
+    return Calibration(
+        fitted=fitted,
+        model=model,
+        fitted_on=count,
+        reported_on=len(before),
+        ece_before=ece(before, right),
+        ece_after=ece(after, right),
+        brier_before=brier(before, right),
+        brier_after=brier(after, right),
+    )
+
+
+def _fit(table: OutcomesTable, model: str, method: str) -> tuple[Fitted, int]:
+    columns, rows = table.model(model), _rows(table, model)
+    correct = table.correct(model)[rows]
+    if method == "quantile":
+        last = table.models[-1]
+        if last == model:
+            raise ValueError("quantile mapping needs another model to map onto, and this is the last one")
+        reference = table.model(last).confidence[_rows(table, last)]
+        return fit_quantile(columns.confidence[rows], correct, reference), len(correct)
+    whole = columns.scores is not None and bool(np.isfinite(columns.scores[rows]).all())
+    given = columns.scores[rows] if whole and columns.scores is not None else columns.confidence[rows]
+    fits = {"auto": choose_calibrator, "platt": fit_platt, "isotonic": fit_isotonic, "temperature": fit_temperature}
+    return fits[method](given, correct), len(correct)
+
+
+def _rows(table: OutcomesTable, model: str) -> Bools:
+    """The rows that can be judged: an answer, a confidence, and the right label known."""
+    return table.answered(model) & table.known & np.isfinite(table.model(model).confidence)
+
+
+def _applied(fitted: Fitted, table: OutcomesTable, model: str, row: int) -> float:
+    outcome = table.outcome(model, row)
+    prediction = outcome.prediction if outcome is not None else None
+    confidence = fitted.apply(prediction).confidence if prediction is not None else None
+    return confidence if confidence is not None else float("nan")
