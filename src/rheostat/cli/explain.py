@@ -29,7 +29,7 @@ def explain(
 
     Example: `rheostat explain --last`, or `rheostat explain 0192f0c1-... --records records.sqlite`
     """
-    from rheostat.cli.telling import tell
+    from rheostat.telemetry.telling import tell
     from rheostat.errors import NotFound
 
     if (request_id is None) != last:

@@ -38,7 +38,7 @@ def predict(
     if as_json:
         say_json(served.record)
     else:
-        from rheostat.cli.telling import tell
+        from rheostat.telemetry.telling import tell
 
         for line in tell(served.record):
             say(line)
