@@ -50,7 +50,8 @@ class Line(Struct, frozen=True, kw_only=True):
 class Results(Struct, frozen=True, kw_only=True):
     """All ways on the same `rows` sentences. `gaps` in a line are paired with the ways that `rivals` names.
 
-    `oracle` is the accuracy of always taking a model that is right, lucky guesses included, at the cost `oracle_cost`.
+    `oracle` is the accuracy of always taking one of the models in `among` that is right, lucky guesses included, at the
+    cost `oracle_cost`.
     """
 
     rows: int
@@ -58,6 +59,7 @@ class Results(Struct, frozen=True, kw_only=True):
     last: str
     rivals: tuple[str, ...]
     lines: tuple[Line, ...]
+    among: tuple[str, ...]
     oracle: float
     oracle_cost: float
     requests: int
@@ -76,6 +78,7 @@ def results(
     recorded: int,
     *,
     rivals: Sequence[str],
+    among: Sequence[str],
     clients: int,
 ) -> Results:
     """Judge what the clients heard.
@@ -86,6 +89,7 @@ def results(
         called: ids of the requests that called the last model, from the records.
         recorded: how many requests the gateway recorded.
         rivals: titles of the ways that the others are compared with.
+        among: the models that the oracle chooses from.
         clients: how many sent at a time.
     """
     last = test.models[-1]
@@ -95,8 +99,8 @@ def results(
         for way, said in heard
     }
     lines = tuple(_line(test, way, said, right, called, rivals) for way, said in heard)
-    quality = [test.correct(name).astype(np.float64) for name in test.models]
-    cost = [test.model(name).cost for name in test.models]
+    quality = [test.correct(name).astype(np.float64) for name in among]
+    cost = [test.model(name).cost for name in among]
     best, rows = oracle(quality, cost), np.arange(len(test))
     return Results(
         rows=len(test),
@@ -104,6 +108,7 @@ def results(
         last=last,
         rivals=tuple(rivals),
         lines=lines,
+        among=tuple(among),
         oracle=float(np.stack(quality)[best, rows].mean()),
         oracle_cost=float(np.stack(cost)[best, rows].mean()),
         requests=sum(len(said) for _, said in heard),

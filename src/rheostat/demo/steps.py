@@ -50,7 +50,9 @@ class Steps:
     def say(self, text: str) -> None:
         """Print a sentence, wrapped under the step's title."""
         wide = max(self._console.width, 40)
-        for line in textwrap.wrap(text, wide - 1, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False):
+        for line in textwrap.wrap(
+            self._writable(text), wide - 1, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        ):
             self.show(line)
 
     def show(self, line: str = "", style: str = "") -> None:

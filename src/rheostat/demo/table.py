@@ -1,8 +1,11 @@
-"""The results as lines of text that fit a terminal of 80 columns."""
+"""The results as lines of text that fit a terminal of 80 columns, and as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from rheostat.demo.results import Line, Results
 from rheostat.lab.bootstrap import Difference
@@ -28,10 +31,22 @@ def table_lines(found: Results) -> list[str]:
         f"{found.rows} held-out sentences, the same for every row, through HTTP.",
         f"to {found.last}: share of requests that called it.  cost: CPU ms of models a request.",
         f"P50, P95, P99: ms at the client; {found.clients} clients at a time, on the same machine.",
-        "oracle: always takes a model that is right; an upper bound incl. chance.",
+        f"oracle: the best of {', '.join(found.among)} every time; an upper bound incl. chance.",
         "points: paired differences in accuracy; ~: the interval holds 0, none is shown.",
         *told,
     ]
+
+
+def as_data(value: Any) -> Any:
+    """Return structs and named tuples as mappings by field name, for JSON."""
+    if isinstance(value, msgspec.Struct):
+        return {name: as_data(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {name: as_data(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        return as_data(dict(zip(names, value, strict=True))) if names else [as_data(part) for part in value]
+    return value
 
 
 def _cells(line: Line) -> list[str]:

@@ -83,7 +83,8 @@ def train(
     rules = write_lexicon(words, folder)
     tell("training the fast model: word pieces and pairs, logistic regression ...")
     fast, fast_card = _train_fast(split, folder, data_hash)
-    tell("writing the large model with 8-bit weights ...")
+    if not (folder / "encoder-int8.onnx").is_file():
+        tell("writing the large model with 8-bit weights ...")
     encoder = Encoder(quantise(folder / "encoder.onnx", folder / "encoder-int8.onnx"), folder / "tokenizer.json")
     tell("training the large model's head: every sentence goes through the encoder once ...")
     large, large_card, scores = _train_large(encoder, split, folder, data_hash, progress)
