@@ -60,7 +60,7 @@ def main(out: str = "demo-out", cache: str = ".cache", *, every: int = 1, client
     test = table.select(split="test")
     ways = [Way(f"all {name}", name, loaded.policies[name]) for name in ORDER]
     ways += [Way(KINDS[route], route, choice.best.policy) for route, choice in chosen.items()]
-    with steps.step(f"Serve it, and send {len(test)} sentences that nothing has seen"):
+    with steps.step(f"Serve it, and send {len(test):,} sentences that nothing has seen"):
         heard, shown = _serve(place, steps, test, ways, clients, chosen[CASCADE].best.stages[-2])
     with steps.step("The result"):
         found = judged(place, test, ways, heard, chosen[CASCADE].best.stages, clients)

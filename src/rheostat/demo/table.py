@@ -28,7 +28,7 @@ def table_lines(found: Results) -> list[str]:
         "",
         *_aligned(["points [95 %]", *(f"over {rival}" for rival in found.rivals)], gaps),
         "",
-        f"{found.rows} held-out sentences, the same for every row, through HTTP.",
+        f"{found.rows:,} held-out sentences, the same for every row, through HTTP.",
         f"to {found.last}: share of requests that called it.  cost: CPU ms of models a request.",
         f"P50, P95, P99: ms at the client; {found.clients} clients at a time, on the same machine.",
         f"oracle: the best of {', '.join(found.among)} every time; an upper bound incl. chance.",
