@@ -120,6 +120,33 @@ def test_wall_time_only_stamps_rows(make_record):
     assert {event["duration"] for event in events} == {1_000_000_000}
 
 
+@pytest.mark.parametrize(
+    ("wall", "text"),
+    [
+        (1.7e9, "2023-11-14T22:13:20.000000Z"),
+        (1.7e9 + 0.25, "2023-11-14T22:13:20.250000Z"),
+        (1.7e9 - 0.25, "2023-11-14T22:13:19.750000Z"),
+        (-0.5, "1969-12-31T23:59:59.500000Z"),
+        (2, "1970-01-01T00:00:02.000000Z"),
+        (1e99, "1970-01-01T00:00:00.000000Z"),
+        (math.inf, "1970-01-01T00:00:00.000000Z"),
+        (math.nan, "1970-01-01T00:00:00.000000Z"),
+        ("soon", "1970-01-01T00:00:00.000000Z"),
+    ],
+)
+def test_timestamps(make_record, wall, text):
+    data, _ = written([make_record(1, wall=1.7e9 + 0.5)] * 2 + [make_record(2, wall=wall, elapsed_s="long")] * 2)
+    stamps = [json.loads(line)["@timestamp"] for line in data.splitlines()]
+    assert stamps == ["2023-11-14T22:13:20.500000Z"] * 2 + [text] * 2
+
+
+def test_an_id_from_outside_stays_inside_its_quotes(make_record):
+    outside = 'a","outcome":"x\\\u2028é'
+    data, back = written([make_record(1, id=outside), Feedback(request_id=outside)])
+    assert [json.loads(line)["event"]["id"] for line in data.decode().splitlines()] == [outside] * 2
+    assert [back[0].id, back[1].request_id] == [outside] * 2
+
+
 def test_secrets_in_errors_are_masked(make_record):
     masker = Masker(["s3cr3t-key-of-upstream"])
     data, _ = written([make_record(error="GET http://up?key=s3cr3t-key-of-upstream failed")], mask=masker.mask)

@@ -1,16 +1,18 @@
 import fcntl
 import os
 import re
+import select
 import threading
 
 import pytest
+from msgspec import structs
 
 from rheostat.clock import ManualClock
 from rheostat.telemetry.base import Sink
 from rheostat.telemetry.jsonl import JsonlSink, read_records
 from rheostat.telemetry.recorder import Recorder
-from rheostat.telemetry.sqlite import SqliteSink
-from rheostat.types import Feedback
+from rheostat.telemetry.sqlite import SqliteReader, SqliteSink
+from rheostat.types import Feedback, InputSummary
 
 
 class ListSink:
@@ -172,6 +174,69 @@ def test_close_gives_up_on_a_stuck_sink_and_counts_what_is_lost(make_record, cap
     sink.gate.set()
 
 
+def test_stores_with_other_settings_make_their_own_json(make_record, tmp_path):
+    sinks = [
+        JsonlSink(tmp_path / "masked", mask=lambda text: text.replace("hunter22", "****")),
+        JsonlSink(tmp_path / "bare"),
+        SqliteSink(tmp_path / "short.db", max_text=100),
+        ListSink(),
+    ]
+    recorder = Recorder(sinks)
+    record = make_record(1, error="key hunter22" + "!" * 188)
+    recorder.put(record)
+    assert recorder.close() == 0
+    reader = SqliteReader(tmp_path / "short.db")
+    assert [entry.error for entry in read_records(tmp_path / "masked")] == ["key ****" + "!" * 188]
+    assert list(read_records(tmp_path / "bare")) == [record]
+    assert reader.get("r1").error == "key hunter22" + "!" * 88 + "…[cut: 200 characters in all]"
+    assert sinks[3].kept == [record]
+    reader.close()
+
+
+def test_what_has_piled_up_is_written_in_large_batches(make_record):
+    sink = ListSink()
+    sizes, write = [], sink.write
+    sink.write = lambda entries: (sizes.append(len(entries)), write(entries))
+    sink.gate.clear()
+    recorder = Recorder([sink], flush_s=0.01)
+    recorder.put(make_record(0))
+    assert sink.entered.wait(5)
+    for number in range(1, 5_001):
+        recorder.put(make_record(number))
+    sink.gate.set()
+    assert recorder.close(60.0) == 0
+    assert sizes == [1, 2_000, 2_000, 1_000]
+    assert [entry.id for entry in sink.kept] == [f"r{number}" for number in range(5_001)]
+
+
+def test_a_batch_of_huge_entries_is_small(make_record):
+    sink = ListSink()
+    sizes, write = [], sink.write
+    sink.write = lambda entries: (sizes.append(len(entries)), write(entries))
+    sink.gate.clear()
+    recorder = Recorder([sink], flush_s=0.01)
+    recorder.put(make_record(0))
+    assert sink.entered.wait(5)
+    for number in range(1, 41):
+        recorder.put(make_record(number, input=InputSummary("text", 2**20, "h", "x" * 2**20)))
+    sink.gate.set()
+    assert recorder.close(60.0) == 0
+    assert sum(sizes) == 41
+    assert max(sizes) == 8
+
+
+def test_close_writes_a_full_queue(make_record, tmp_path):
+    recorder = Recorder([JsonlSink(tmp_path / "r.jsonl"), SqliteSink(tmp_path / "r.db")], flush_s=60.0)
+    record = make_record()
+    for number in range(9_000):  # under half of the queue, where writing would begin by itself
+        recorder.put(structs.replace(record, id=f"r{number}"))
+    assert recorder.close(60.0) == 0
+    reader = SqliteReader(tmp_path / "r.db")
+    assert reader.query("SELECT count(*) FROM records") == [(9_000,)]
+    assert sum(1 for _ in read_records(tmp_path / "r.jsonl")) == 9_000
+    reader.close()
+
+
 def test_a_pipe_nobody_reads(make_record, tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -188,6 +253,7 @@ def test_a_pipe_nobody_reads(make_record, tmp_path):
 
     def read():
         nonlocal data
+        select.select([reader], [], [])  # before somebody writes, a read would find the end
         os.set_blocking(reader, True)
         while part := os.read(reader, 65536):
             data += part

@@ -3,13 +3,14 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rheostat.clock import ManualClock
 from rheostat.errors import StoreError
-from rheostat.telemetry.schema import SCHEMA_VERSION
+from rheostat.telemetry.schema import APPLICATION_ID, SCHEMA_VERSION
 from rheostat.telemetry.sqlite import P99_BY_VERSION, SqliteReader, SqliteSink
 from rheostat.types import Attempt, Failure, Feedback, InputSummary, Outcome, Prediction, RouteRecord
 from tests.telemetry.strategies import clean, hard, records
@@ -79,6 +80,45 @@ def test_attempts_carry_failures_and_the_version_of_who_answered(store, make_rec
         (0, "a", "", "timeout", None),
         (1, "b", "v9", None, "x"),
     ]
+
+
+def test_attempts_of_all_outcomes_stand_in_one_row_of_places(make_record, tmp_path):
+    """Read from JSON that leaves out defaults, and from JSON that was rebuilt to hide secrets and names them all."""
+    slow = Attempt("a", 0.0, 0.1, Failure("unavailable", "slow", 503))
+    outcomes = (
+        Outcome("a", None, slow.failure, (slow, slow), "", "v1"),
+        Outcome("none", None, Failure("no_capacity", "full")),
+        Outcome("b", Prediction("x"), None, (Attempt("b", 0.2, 0.3),), "", "v2"),
+    )
+    for mask in (None, str):
+        sink = SqliteSink(tmp_path / f"{mask}.db", mask=mask)
+        reader = SqliteReader(tmp_path / f"{mask}.db")
+        sink.write([make_record(1, outcomes=outcomes)])
+        assert reader.query("SELECT seq, position, model, version, failure, upstream_status, label FROM attempts") == [
+            (1, 0, "a", "v1", "unavailable", 503, None),
+            (1, 1, "a", "v1", "unavailable", 503, None),
+            (1, 2, "b", "v2", None, None, "x"),
+        ]
+        assert reader.query("SELECT DISTINCT id, ts, route, status FROM calls") == [("r1", 1.7e9 + 1, "default", "ok")]
+        reader.close()
+        sink.close()
+
+
+def test_columns_read_out_of_the_json_have_their_defaults(store, make_record):
+    sink, reader = store
+    names = "route_type, reason, level, fallback_reason, overhead_s, propensity, policy_version, session, error_type"
+    sink.write([RouteRecord(id="bare", wall=0.0, route="r", status="ok")])
+    sink.write([make_record(1, reason="why", level=2, fallback_reason="f", propensity=0.5, error_type="timeout")])
+    assert reader.query(f"SELECT {names} FROM records ORDER BY seq") == [
+        ("", "", 0, "", 0.0, 1.0, "", None, None),
+        ("cascade", "why", 2, "f", 0.0001, 0.5, "", None, "timeout"),
+    ]
+
+
+def test_a_look_at_the_calls_of_a_time_does_not_read_the_rest(store):
+    _, reader = store
+    plan = " ".join(str(row) for row in reader.query("EXPLAIN QUERY PLAN SELECT model FROM calls WHERE ts > 5.0"))
+    assert "USING INDEX record_rows_by_time" in plan
 
 
 def test_a_second_record_with_the_same_id_is_ignored_with_its_attempts(store, make_record):
@@ -180,6 +220,36 @@ def test_a_later_schema_is_refused(tmp_path):
     database.close()
     with pytest.raises(StoreError, match="later Rheostat"):
         SqliteSink(path)
+
+
+def test_an_earlier_schema_can_be_read_and_is_not_written(tmp_path, make_record):
+    path = tmp_path / "r.db"
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """
+            PRAGMA journal_mode = WAL;
+            CREATE TABLE records (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ts REAL, route TEXT, record TEXT);
+            CREATE TABLE attempts (
+              seq INTEGER, position INTEGER, model TEXT, version TEXT, elapsed_s REAL, failure TEXT,
+              PRIMARY KEY (seq, position)
+            ) WITHOUT ROWID;
+            INSERT INTO attempts VALUES (1, 0, 'fast', '1', 0.01, NULL);
+            PRAGMA user_version = 1;
+            """
+        )
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        row = (1, "r1", 1.0, "default", msgspec.json.encode(make_record(1)).decode())
+        database.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?)", row)
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"earlier Rheostat \(schema 1.*another file"):
+        SqliteSink(path)
+    reader = SqliteReader(path)
+    assert reader.get("r1") == make_record(1)
+    assert reader.recent(5) == [make_record(1)]
+    assert reader.query(P99_BY_VERSION) == [("fast", "1", 1, 0.01)]
+    reader.close()
+    assert path.read_bytes() == before
 
 
 def test_absent_and_unwritable_places_say_so(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -12,46 +13,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct
 
 from rheostat.errors import StoreError
 from rheostat.telemetry.base import Entry
-from rheostat.telemetry.encode import EntryEncoder, decode
+from rheostat.telemetry.encode import Encoded, EntryEncoder, decode, finite
 from rheostat.telemetry.text import MAX_TEXT, escape_invisible
 from rheostat.types import Feedback, RouteRecord
 
 ECS_VERSION = "8.11.0"
 _OUTCOMES = {"ok": "success", "degraded": "success", "error": "failure", "rejected": "failure"}
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _ABSENT = Raw()
 _LONGEST_S = 3e8  # nanoseconds beyond this do not fit a 64-bit number with room to spare
 
 _log = logging.getLogger("rheostat.telemetry")
 
 
-class _Event(Struct, frozen=True):
-    kind: str
-    dataset: str
-    id: str
-    sequence: int
-    outcome: str = "unknown"
-    duration: int = 0
-
-
 class _Ours(Struct, frozen=True, omit_defaults=True):
     changed: bool = False
     record: Raw = _ABSENT
     feedback: Raw = _ABSENT
-
-
-class _Row(Struct, frozen=True, omit_defaults=True):
-    timestamp: datetime = field(name="@timestamp")
-    ecs: dict[str, str]
-    service: dict[str, str]
-    process: dict[str, int]
-    event: _Event
-    rheostat: _Ours
-    trace: dict[str, str] | None = None
 
 
 class _Line(Struct, frozen=True):
@@ -68,7 +49,8 @@ class JsonlSink:
     itself under `rheostat.record`, or a judgement under `rheostat.feedback`. `rheostat.changed` marks a row in which
     characters were replaced or text was cut.
 
-    A file that was renamed by a log rotator is opened anew. Several processes may append to one file.
+    A file that was renamed by a log rotator is opened anew. Several processes may append to one file. A batch (2,000 rows at
+    most) is never split over two files.
 
     Args:
         path: the file; its folder is made if needed.
@@ -95,11 +77,11 @@ class JsonlSink:
         self.path = os.fspath(path)
         self._max_bytes = max_bytes
         self._keep = max(1, keep)
-        self._entries = EntryEncoder(max_text=max_text, mask=mask)
-        self._encode = msgspec.json.Encoder().encode
-        self._ecs = {"version": ECS_VERSION}
-        self._service = {"name": service}
-        self._process = {"pid": os.getpid()}
+        self.encoder = EntryEncoder(max_text=max_text, mask=mask)
+        self._json = msgspec.json.Encoder().encode
+        who = {"ecs": {"version": ECS_VERSION}, "service": {"name": service}, "process": {"pid": os.getpid()}}
+        self._who = f'{self._json(who)[1:-1].decode()},"event":{{"kind":"event","dataset":"rheostat.'
+        _, self._second, self._since = _second_of(0.0)  # of the last line: it is written out once a second
         self._sequence = 0
         self._rest = b""  # the end of a batch of which the store took only the beginning
         self._fd = -1
@@ -113,19 +95,21 @@ class JsonlSink:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Append the entries; after an OSError none of them is in the file."""
+        self.write_encoded([self.encoder.encode(entry) for entry in entries])
+
+    def write_encoded(self, batch: Sequence[Encoded]) -> None:
+        """Append entries that are encoded already; after an OSError none of them is in the file."""
         if self._fd < 0:
             self._open()
         if self._rest:
             self._append(b"")
         before = self._sequence
-        lines = [self._line(entry) for entry in entries]
-        lines.append(b"")
-        data = b"\n".join(lines)
         try:
+            data = self._lines(batch)
             if self._regular:
                 self._follow(len(data))
             self._append(data)
-        except OSError:
+        except BaseException:
             self._sequence = before
             raise
 
@@ -140,21 +124,37 @@ class JsonlSink:
             os.close(self._fd)
             self._fd = -1
 
-    def _line(self, entry: Entry) -> bytes:
-        data, entry, changed = self._entries.encode(entry)
-        self._sequence += 1
-        if isinstance(entry, RouteRecord):
-            duration = entry.elapsed_s if 0.0 <= entry.elapsed_s < _LONGEST_S else 0.0
-            outcome = _OUTCOMES.get(entry.status, "unknown")
-            event = _Event("event", "rheostat.record", entry.id, self._sequence, outcome, round(duration * 1e9))
-            ours = _Ours(changed, record=Raw(data))
-            trace = _trace(entry.meta)
-        else:
-            event = _Event("event", "rheostat.feedback", entry.request_id, self._sequence)
-            ours = _Ours(changed, feedback=Raw(data))
-            trace = None
-        row = _Row(_timestamp(entry.wall), self._ecs, self._service, self._process, event, ours, trace)
-        return escape_invisible(self._encode(row))
+    def _lines(self, batch: Sequence[Encoded]) -> bytes:
+        """Return the lines of a batch; in each, the entry's own JSON stands as it is."""
+        parts: list[bytes] = []
+        sequence, who, json = self._sequence, self._who, self._json
+        second, since = self._second, self._since
+        for encoded in batch:
+            entry = encoded.entry
+            sequence += 1
+            wall = entry.wall
+            if type(wall) is not float or not second <= wall < second + 1:
+                wall, second, since = _second_of(finite(wall))
+            micros = int((wall - second) * 1e6)
+            changed = '"changed":true,' if encoded.changed else ""
+            end = b"}}\n"
+            if isinstance(entry, RouteRecord):
+                elapsed_s = entry.elapsed_s if type(entry.elapsed_s) is float else finite(entry.elapsed_s)
+                duration = round(elapsed_s * 1e9) if 0.0 <= elapsed_s < _LONGEST_S else 0
+                head = (
+                    f'{since}{micros:06d}Z",{who}record","id":{json(entry.id).decode()},"sequence":{sequence},"outcome":"'
+                    f'{_OUTCOMES.get(entry.status, "unknown")}","duration":{duration}}},"rheostat":{{{changed}"record":'
+                )
+                if entry.meta and (trace := _trace(entry.meta)):
+                    end = b'},"trace":{"id":%b}}\n' % escape_invisible(json(trace))
+            else:
+                head = (
+                    f'{since}{micros:06d}Z",{who}feedback","id":{json(entry.request_id).decode()},"sequence":{sequence},'
+                    f'"outcome":"unknown","duration":0}},"rheostat":{{{changed}"feedback":'
+                )
+            parts += (escape_invisible(head.encode()), encoded.data, end)
+        self._sequence, self._second, self._since = sequence, second, since
+        return b"".join(parts)
 
     def _append(self, data: bytes) -> None:
         """Write all of it, or raise with nothing new written; the end of a half-taken batch is kept and goes first."""
@@ -252,20 +252,21 @@ def _entry(ours: _Ours) -> Entry:
     raise msgspec.DecodeError("neither a record nor a feedback")
 
 
-def _timestamp(wall: float) -> datetime:
+def _second_of(wall: float) -> tuple[float, int, str]:
+    """Return a time, the second it lies in, and the beginning of a line of that second; 1970 for what no calendar has."""
     try:
-        return datetime.fromtimestamp(wall, UTC)
-    except (ValueError, OverflowError, OSError, TypeError):
-        return _EPOCH
+        second = math.floor(wall)
+        text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
+    except (ValueError, OverflowError, OSError):
+        return _second_of(0.0)
+    return wall, second, f'{{"@timestamp":"{text}.'
 
 
-def _trace(meta: Any) -> dict[str, str] | None:
-    """Find the trace in the request's meta: `trace_id`, or the second part of a W3C `traceparent`."""
-    if not meta:
-        return None
+def _trace(meta: Any) -> str:
+    """Find the trace in the request's meta: `trace_id`, or the second part of a W3C `traceparent`; "" when there is none."""
     found = meta.get("trace_id")
     if isinstance(found, str) and found:
-        return {"id": found}
+        return found
     parent = meta.get("traceparent")
     parts = parent.split("-") if isinstance(parent, str) else ()
-    return {"id": parts[1]} if len(parts) >= 4 and len(parts[1]) == 32 else None
+    return parts[1] if len(parts) >= 4 and len(parts[1]) == 32 else ""

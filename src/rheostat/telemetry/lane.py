@@ -13,15 +13,29 @@ from msgspec import Struct
 
 from rheostat.clock import Clock, SystemClock
 
-T = TypeVar("T")
-
-BATCH = 128  # more would hold the interpreter from the event loop for longer than a millisecond
+_BATCH = 128  # entries written together as long as no more wait
+_MOST_BYTES = 8 * 1024 * 1024  # a batch of huge entries is small, for a store needs memory of its own for each of them
 _TRIES = 5  # of a batch that fails for another reason than the store being down
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 _REPORT_EVERY_S = 1.0
 
 _log = logging.getLogger("rheostat.telemetry")
+
+
+class Waiting(Struct, eq=False, gc=False):
+    """Something that waits in a lane; `size` is about the memory in bytes that it holds."""
+
+    size: int
+
+
+class _Marker(Waiting):
+    """Says when everything before it is done with."""
+
+    reached: threading.Event
+
+
+T = TypeVar("T", bound=Waiting)
 
 
 class SinkStats(Struct, frozen=True):
@@ -68,6 +82,7 @@ class Lane(Generic[T]):
         finish: gives the store back; called once, from the lane's thread.
         max_entries, max_bytes: bounds of what may wait (a batch being written counts as bytes, not as entries).
         flush_s: longest time in seconds that an entry waits for its batch.
+        max_batch: entries written together when many wait, at least 128; what a batch costs by itself is shared by more.
     """
 
     def __init__(
@@ -79,6 +94,7 @@ class Lane(Generic[T]):
         max_entries: int,
         max_bytes: int,
         flush_s: float,
+        max_batch: int = _BATCH,
         clock: Clock | None = None,
         mask: Callable[[str], str] | None = None,
     ) -> None:
@@ -88,10 +104,11 @@ class Lane(Generic[T]):
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._flush_s = flush_s
+        self._max_batch = max_batch
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._mask = mask if mask is not None else str
-        self._queue: deque[tuple[T | threading.Event, int]] = deque()
-        self._batch: deque[tuple[T | threading.Event, int]] = deque()
+        self._queue: deque[T | _Marker] = deque()
+        self._batch: deque[T | _Marker] = deque()
         self._bytes_in = 0  # raised by producers only
         self._bytes_out = 0  # raised by the writer only
         self._wake_at = max(1, max_entries // 2)
@@ -107,28 +124,27 @@ class Lane(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"rheostat-{name}", daemon=True)
         self._thread.start()
 
-    def put(self, entry: T, size: int) -> None:
-        """Queue one entry of about `size` bytes, or count it as dropped; never waits, never raises."""
+    def put(self, entry: T) -> None:
+        """Queue one entry, or count it as dropped; never waits, never raises."""
         waiting = len(self._queue)
+        size = entry.size
         if waiting >= self._max_entries or self._bytes_in - self._bytes_out + size > self._max_bytes:
-            self._dropped["queue_full"].add(1, self._clock.wall())
+            reason = "closed" if self._closing.is_set() else "queue_full"
+            self._dropped[reason].add(1, self._clock.wall())
             return
-        if self._closing.is_set():
-            self._dropped["closed"].add(1, self._clock.wall())
-            return
-        self._queue.append((entry, size))
+        self._queue.append(entry)
         self._bytes_in += size
         if waiting == self._wake_at:
             self._wake.set()
 
     def mark(self) -> threading.Event:
         """Return an event that is set once everything queued before now is written or dropped."""
-        marker = threading.Event()
-        self._queue.append((marker, 0))
+        reached = threading.Event()
+        self._queue.append(_Marker(0, reached))
         self._wake.set()
         if not self._thread.is_alive():
-            marker.set()
-        return marker
+            reached.set()
+        return reached
 
     def stats(self) -> SinkStats:
         """Return the present numbers."""
@@ -146,6 +162,7 @@ class Lane(Generic[T]):
     def shut(self) -> None:
         """Take nothing more and hurry to write what is queued."""
         self._closing.set()
+        self._max_entries = 0
         self._wake.set()
 
     def join(self, timeout_s: float) -> int:
@@ -154,14 +171,14 @@ class Lane(Generic[T]):
         if self._thread.is_alive():
             self._abandoned.set()
             self._thread.join(0.05)
-        left = [entry for entry, _ in (*tuple(self._batch), *tuple(self._queue))]
-        lost = sum(not isinstance(entry, threading.Event) for entry in left)
+        left = (*tuple(self._batch), *tuple(self._queue))
+        lost = sum(not isinstance(entry, _Marker) for entry in left)
         if lost:
             self._dropped["closed"].add(lost, self._clock.wall())
             self._report("stopped")
         for entry in left:
-            if isinstance(entry, threading.Event):
-                entry.set()
+            if isinstance(entry, _Marker):
+                entry.reached.set()
         return lost
 
     def _run(self) -> None:
@@ -199,11 +216,15 @@ class Lane(Generic[T]):
         """Move entries from the queue to the batch; what a failed run left there comes first."""
         if self._abandoned.is_set():
             return False
-        while not self._batch or (self._queue and len(self._batch) < BATCH):
-            if not self._queue:
-                return False
-            self._batch.append(self._queue.popleft())
-        return True
+        queue, batch = self._queue, self._batch
+        count = min(self._max_batch, max(_BATCH, len(queue))) - len(batch)
+        room = _MOST_BYTES
+        while queue and count > 0 and room > 0:
+            entry = queue.popleft()
+            batch.append(entry)
+            count -= 1
+            room -= entry.size
+        return bool(batch)
 
     def _deliver(self) -> bool:
         """Write the batch, however long it takes; False when told to give up."""
@@ -211,7 +232,7 @@ class Lane(Generic[T]):
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                entries = [entry for entry, _ in self._batch if not isinstance(entry, threading.Event)]
+                entries = [entry for entry in self._batch if not isinstance(entry, _Marker)]
                 if entries:
                     self._write(entries)
                 self._written += len(entries)
@@ -229,9 +250,9 @@ class Lane(Generic[T]):
     def _one_by_one(self) -> bool:
         """Write each entry alone and drop those that fail; False when the store itself went down meanwhile."""
         while self._batch:
-            entry, size = self._batch[0]
-            if isinstance(entry, threading.Event):
-                entry.set()
+            entry = self._batch[0]
+            if isinstance(entry, _Marker):
+                entry.reached.set()
             else:
                 try:
                     self._write([entry])
@@ -242,17 +263,18 @@ class Lane(Generic[T]):
                 except BaseException as error:
                     self._failed(error)
                     self._dropped["sink_error"].add(1, self._clock.wall())
-            self._bytes_out += size
+            self._bytes_out += entry.size
             self._batch.popleft()
         return True
 
     def _settle(self, *, wrote: bool) -> None:
         """The batch is done with: free its room, answer those who wait for it, say what was dropped."""
-        while self._batch:
-            entry, size = self._batch.popleft()
-            self._bytes_out += size
-            if isinstance(entry, threading.Event):
-                entry.set()
+        done = tuple(self._batch)
+        self._batch.clear()
+        self._bytes_out += sum([entry.size for entry in done])
+        for entry in done:
+            if isinstance(entry, _Marker):
+                entry.reached.set()
         now = self._clock.monotonic()
         recovered = wrote and self._failing
         if recovered:

@@ -9,38 +9,59 @@ from urllib.parse import quote
 from rheostat.errors import StoreError
 
 APPLICATION_ID = 0x52484F53  # "RHOS"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MAGIC = b"SQLite format 3\x00"
 
-RECORD_COLUMNS = (
-    "seq", "id", "ts", "route", "status", "route_type", "reason", "label", "confidence", "selected_model",
-    "selected_version", "level", "fallback_reason", "cost", "elapsed_s", "overhead_s", "deciding_s", "propensity",
-    "policy_version", "config_version", "tenant", "session", "error_type", "changed", "record",
-)  # fmt: skip
-ATTEMPT_COLUMNS = (
-    "seq", "position", "model", "version", "started_s", "elapsed_s", "failure", "upstream_status", "confidence", "label",
-)  # fmt: skip
+_PAGE_BYTES = 8_192  # a page holds several records; the default of 4,096 holds two or three and costs a fifth more time
+_CHECKPOINT_PAGES = 2_000
 
-TABLES = """
-CREATE TABLE records (
+RECORD_COLUMNS = (
+    "id", "ts", "route", "status", "label", "selected_model", "tenant", "cost", "elapsed_s", "changed", "record",
+)  # fmt: skip
+"""What is written to `record_rows`; the other columns of `records` are read out of the JSON when somebody asks for them."""
+
+
+_DERIVED = {
+    "route_type": "''", "reason": "''", "confidence": "NULL", "selected_version": "''", "level": "0",
+    "fallback_reason": "''", "overhead_s": "0.0", "deciding_s": "0.0", "propensity": "1.0", "policy_version": "''",
+    "config_version": "''", "session": "NULL", "error_type": "NULL",
+}  # fmt: skip
+_DERIVED_COLUMNS = ", ".join(  # the JSON leaves out what has its default
+    f"ifnull(json_extract(record, '$.{name}'), {default}) AS {name}" for name, default in _DERIVED.items()
+)
+_MODEL = "json_extract(try.value, '$.model')"
+_SERVED = f"{_MODEL} = ifnull(nullif(json_extract(told.value, '$.served_by'), ''), json_extract(told.value, '$.model'))"
+_GOOD = f"{_SERVED} AND json_extract(try.value, '$.failure') IS NULL"
+
+# Views, not generated columns: those would be worked out at every insert, though they are not stored.
+TABLES = f"""
+CREATE TABLE record_rows (
   seq INTEGER PRIMARY KEY,
   id TEXT NOT NULL UNIQUE,
-  ts REAL, route TEXT, status TEXT, route_type TEXT, reason TEXT, label TEXT, confidence REAL,
-  selected_model TEXT, selected_version TEXT, level INTEGER, fallback_reason TEXT,
-  cost REAL, elapsed_s REAL, overhead_s REAL, deciding_s REAL, propensity REAL,
-  policy_version TEXT, config_version TEXT, tenant TEXT, session TEXT, error_type TEXT,
+  ts REAL, route TEXT, status TEXT, label TEXT, selected_model TEXT, tenant TEXT, cost REAL, elapsed_s REAL,
   changed INTEGER, record TEXT
 );
-CREATE INDEX records_by_time ON records (ts);
-CREATE TABLE attempts (
-  seq INTEGER NOT NULL, position INTEGER NOT NULL,
-  model TEXT, version TEXT, started_s REAL, elapsed_s REAL, failure TEXT, upstream_status INTEGER,
-  confidence REAL, label TEXT,
-  PRIMARY KEY (seq, position)
-) WITHOUT ROWID;
+CREATE INDEX record_rows_by_time ON record_rows (ts);
+CREATE VIEW records AS
+  SELECT seq, {", ".join(RECORD_COLUMNS)}, {_DERIVED_COLUMNS}
+  FROM record_rows;
 CREATE VIEW calls AS
-  SELECT records.id, records.ts, records.route, records.status, attempts.*
-  FROM attempts JOIN records USING (seq);
+  SELECT r.id, r.ts, r.route, r.status, r.seq,
+    try.key + (
+      SELECT ifnull(sum(json_array_length(earlier.value, '$.attempts')), 0)
+      FROM json_each(r.record, '$.outcomes') AS earlier WHERE earlier.key < told.key
+    ) AS position,
+    {_MODEL} AS model,
+    CASE WHEN {_SERVED} THEN ifnull(json_extract(told.value, '$.version'), '') ELSE '' END AS version,
+    json_extract(try.value, '$.started_s') AS started_s,
+    json_extract(try.value, '$.elapsed_s') AS elapsed_s,
+    json_extract(try.value, '$.failure.kind') AS failure,
+    json_extract(try.value, '$.failure.upstream_status') AS upstream_status,
+    CASE WHEN {_GOOD} THEN json_extract(told.value, '$.prediction.confidence') END AS confidence,
+    CASE WHEN {_GOOD} THEN json_extract(told.value, '$.prediction.label') END AS label
+  FROM record_rows AS r, json_each(r.record, '$.outcomes') AS told, json_each(told.value, '$.attempts') AS try;
+CREATE VIEW attempts AS
+  SELECT seq, position, model, version, started_s, elapsed_s, failure, upstream_status, confidence, label FROM calls;
 CREATE TABLE feedback (
   number INTEGER PRIMARY KEY,
   request_id TEXT NOT NULL, wall REAL, label TEXT, reward REAL, source TEXT
@@ -53,8 +74,8 @@ def connect(path: str, *, write: bool) -> sqlite3.Connection:
     """Open the record database at `path`; with `write`, an absent or empty file becomes one.
 
     Raises:
-        StoreError: it is absent (for reading), no SQLite file, damaged, another program's, or of a later version.
-            The file is left as it is.
+        StoreError: it is absent (for reading), no SQLite file, damaged, another program's, of a later version, or (for
+            writing) of an earlier one, which can still be read. The file is left as it is.
     """
     head = _head(path)
     if not head and not write:
@@ -89,12 +110,13 @@ def _head(path: str) -> bytes:
 
 def _prepare(database: sqlite3.Connection, path: str, *, write: bool) -> None:
     """Check whose file it is before anything in it is touched, then set it up."""
-    if not _is_ours(database, path):
+    if not _is_ours(database, path, write=write):
         if not write:
             raise StoreError(f"{path} holds no records yet")
+        database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("BEGIN IMMEDIATE")
-        if not _is_ours(database, path):  # another process may have been quicker
+        if not _is_ours(database, path, write=write):  # another process may have been quicker
             for statement in TABLES.split(";\n"):
                 database.execute(statement)
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -104,9 +126,10 @@ def _prepare(database: sqlite3.Connection, path: str, *, write: bool) -> None:
     if write:
         # In WAL mode NORMAL loses nothing when the process dies; a power cut may cost the last moments.
         database.execute("PRAGMA synchronous = NORMAL")
+        database.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
 
 
-def _is_ours(database: sqlite3.Connection, path: str) -> bool:
+def _is_ours(database: sqlite3.Connection, path: str, *, write: bool) -> bool:
     """Return True for a record database and False for an empty one; anything else raises."""
     owner = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
@@ -119,5 +142,10 @@ def _is_ours(database: sqlite3.Connection, path: str) -> bool:
         raise StoreError(
             f"{path} was written by a later Rheostat (schema {version}, this one knows {SCHEMA_VERSION}): "
             "upgrade, or name another file for the records"
+        )
+    if write and version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by an earlier Rheostat (schema {version}, this one writes {SCHEMA_VERSION}): it can still "
+            "be read, but name another file for new records, or move this one away"
         )
     return True

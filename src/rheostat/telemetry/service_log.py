@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from rheostat.telemetry.lane import Lane, SinkStats
+from rheostat.telemetry.lane import Lane, SinkStats, Waiting
 from rheostat.telemetry.mask import Masker
 from rheostat.telemetry.text import Tamer, escape_invisible, plain, visible
 
@@ -73,13 +73,17 @@ class PlainFormatter(logging.Formatter):
         return visible(self._mask(text))
 
 
+class _Line(Waiting):
+    text: str
+
+
 class LaneHandler(logging.Handler):
     """Hands formatted lines to a background writer: a stream that nobody reads costs lines, which are counted, not time."""
 
     def __init__(self, stream: TextIO, flush_s: float = 0.05) -> None:
         super().__init__()
         self._stream = stream
-        self._lane: Lane[str] = Lane(
+        self._lane: Lane[_Line] = Lane(
             "log", self._write, stream.flush, max_entries=_MAX_LINES, max_bytes=_MAX_BYTES, flush_s=flush_s
         )
 
@@ -90,7 +94,7 @@ class LaneHandler(logging.Handler):
         except Exception:  # a bad argument in one log call must not end a request
             self.handleError(record)
             return
-        self._lane.put(line, len(line) + 100)
+        self._lane.put(_Line(len(line) + 100, line))
 
     def flush(self) -> None:
         """Wait up to a second for what was logged before to be written."""
@@ -106,8 +110,8 @@ class LaneHandler(logging.Handler):
         """Return what is queued, written and dropped."""
         return self._lane.stats()
 
-    def _write(self, lines: Sequence[str]) -> None:
-        self._stream.write("\n".join([*lines, ""]))
+    def _write(self, lines: Sequence[_Line]) -> None:
+        self._stream.write("".join([f"{line.text}\n" for line in lines]))
         self._stream.flush()
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from rheostat.clock import Clock, SystemClock
 from rheostat.errors import StoreError
 from rheostat.telemetry.base import Entry
-from rheostat.telemetry.encode import EntryEncoder, decode
-from rheostat.telemetry.schema import ATTEMPT_COLUMNS, RECORD_COLUMNS, connect
+from rheostat.telemetry.encode import Encoded, EntryEncoder, decode
+from rheostat.telemetry.schema import RECORD_COLUMNS, connect
 from rheostat.telemetry.text import MAX_TEXT
 from rheostat.types import Feedback, RouteRecord
 
@@ -28,9 +28,17 @@ WHERE place = (calls * 99 + 99) / 100 ORDER BY model, version
 """
 """The 99th percentile (nearest rank) of good calls, in seconds, by model and version."""
 
-_RECORD_VALUES = ", ".join("?" for _ in RECORD_COLUMNS[:-1]) + ", CAST(? AS TEXT)"
-_INSERT_RECORD = f"INSERT OR IGNORE INTO records ({', '.join(RECORD_COLUMNS)}) VALUES ({_RECORD_VALUES})"
-_INSERT_ATTEMPT = f"INSERT INTO attempts ({', '.join(ATTEMPT_COLUMNS)}) VALUES ({', '.join('?' for _ in ATTEMPT_COLUMNS)})"
+_WIDTH = len(RECORD_COLUMNS)
+
+
+def _insert(rows: int) -> str:
+    values = f"({', '.join('?' for _ in RECORD_COLUMNS)})"
+    return f"INSERT OR IGNORE INTO record_rows ({', '.join(RECORD_COLUMNS)}) VALUES {', '.join([values] * rows)}"
+
+
+# Every statement that runs gives up the interpreter and has to wait for the event loop to get it back: rows go in by the
+# dozen. Three sizes, so that each is prepared once.
+_INSERTS = tuple((rows, _insert(rows)) for rows in (80, 10, 1))
 _INSERT_FEEDBACK = "INSERT INTO feedback (request_id, wall, label, reward, source) VALUES (?, ?, ?, ?, ?)"
 _SWEEP_EVERY = 1_000  # rows written between two looks at what has become too old
 _SWEEP_MOST = 5_000  # rows deleted at a time, so that no batch waits long
@@ -43,10 +51,12 @@ Row = tuple[Any, ...]
 class SqliteSink:
     """Stores entries in a SQLite database in WAL mode; readers are welcome at any time, from any process.
 
-    Tables: `records` (one row a request; `record` is the whole of it as JSON, `seq` rises with every row), `attempts` (one
-    row a try at a model, joined by `seq`; the view `calls` has the request's id, time and route beside it) and `feedback`
-    (joined by `request_id`, in whichever order the two arrive). A second record with a known id is ignored. For example,
-    p99 by model version (this is `P99_BY_VERSION`):
+    Tables: `records` (one row a request; `record` is the whole of it as JSON, `seq` rises with every row) and `feedback`
+    (joined by `request_id`, in whichever order the two arrive). A second record with a known id is ignored. The view
+    `attempts` has one row a try at a model, joined by `seq`; the view `calls` has the request's id, time and route beside
+    it. Both, and the columns of `records` beyond the first dozen, are read out of the JSON when somebody asks for them: a
+    query over every try takes about two seconds for 100,000 records (`calls` with `WHERE ts > ...` looks at those of a time
+    only). For example, p99 by model version (this is `P99_BY_VERSION`):
 
         WITH ranked AS (
           SELECT model, version, elapsed_s,
@@ -82,7 +92,7 @@ class SqliteSink:
         self._max_rows = max_rows
         self._max_age_s = max_age_s
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._encode = EntryEncoder(max_text=max_text, mask=mask).encode
+        self.encoder = EntryEncoder(max_text=max_text, mask=mask)
         self._unswept = 0
         try:
             os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
@@ -94,23 +104,29 @@ class SqliteSink:
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Store the entries in one transaction: all of them, or none and an error."""
+        self.write_encoded([self.encoder.encode(entry) for entry in entries])
+
+    def write_encoded(self, batch: Sequence[Encoded]) -> None:
+        """Store entries that are encoded already in one transaction: all of them, or none and an error."""
         self._follow()
-        records: list[tuple[RouteRecord, bytes, bool]] = []
+        values: list[Any] = []
         feedback: list[Row] = []
-        for entry in entries:
-            data, kept, changed = self._encode(entry)
-            if isinstance(kept, RouteRecord):
-                records.append((kept, data, changed))
+        for encoded in batch:
+            entry = encoded.entry
+            if isinstance(entry, RouteRecord):
+                values += (
+                    entry.id, entry.wall, entry.route, entry.status, entry.label, entry.selected_model, entry.tenant,
+                    entry.cost, entry.elapsed_s, encoded.changed, encoded.data.decode(),
+                )  # fmt: skip
             else:
-                feedback.append((kept.request_id, kept.wall, kept.label, kept.reward, kept.source))
+                feedback.append((entry.request_id, entry.wall, entry.label, entry.reward, entry.source))
         database = self._database
         try:
             database.execute("BEGIN IMMEDIATE")
-            if records:
-                self._insert(records)
+            _insert_records(database, values)
             if feedback:
                 database.executemany(_INSERT_FEEDBACK, feedback)
-            self._sweep(len(entries))
+            self._sweep(len(batch))
             database.execute("COMMIT")
         except BaseException as error:
             if database.in_transaction:
@@ -134,30 +150,19 @@ class SqliteSink:
             self._identity = _NOWHERE
             self._open()
 
-    def _insert(self, records: list[tuple[RouteRecord, bytes, bool]]) -> None:
-        database = self._database
-        first = (database.execute("SELECT max(seq) FROM records").fetchone()[0] or 0) + 1
-        rows = [_record_row(seq, *item) for seq, item in enumerate(records, first)]
-        added = database.executemany(_INSERT_RECORD, rows).rowcount
-        attempts = [row for seq, item in enumerate(records, first) for row in _attempt_rows(seq, item[0])]
-        if added != len(rows):
-            known = {seq for (seq,) in database.execute("SELECT seq FROM records WHERE seq >= ?", (first,))}
-            attempts = [row for row in attempts if row[0] in known]
-        database.executemany(_INSERT_ATTEMPT, attempts)
-
     def _sweep(self, written: int) -> None:
         """Delete what is over the limits, a bounded number of rows at a time."""
         self._unswept += written
         if self._unswept < _SWEEP_EVERY or not (self._max_rows or self._max_age_s):
             return
         database = self._database
-        oldest, newest = database.execute("SELECT min(seq), max(seq) FROM records").fetchone()
+        oldest, newest = database.execute("SELECT min(seq), max(seq) FROM record_rows").fetchone()
         keep_from = 0
         if self._max_rows and newest is not None:
             keep_from = newest - self._max_rows + 1
         if self._max_age_s:
             limit = self._clock.wall() - self._max_age_s
-            young = database.execute("SELECT min(seq) FROM records WHERE ts >= ?", (limit,)).fetchone()[0]
+            young = database.execute("SELECT min(seq) FROM record_rows WHERE ts >= ?", (limit,)).fetchone()[0]
             keep_from = max(keep_from, young if young is not None else (newest or 0) + 1)
             database.execute("DELETE FROM feedback WHERE wall < ? AND wall > 0", (limit,))
         if self._max_rows:
@@ -167,8 +172,7 @@ class SqliteSink:
             self._unswept = 0
             return
         until = min(keep_from, oldest + _SWEEP_MOST)
-        database.execute("DELETE FROM records WHERE seq < ?", (until,))
-        database.execute("DELETE FROM attempts WHERE seq < ?", (until,))
+        database.execute("DELETE FROM record_rows WHERE seq < ?", (until,))
         if until == keep_from:
             self._unswept = 0
 
@@ -236,29 +240,11 @@ def _storable(request_id: str) -> str:
     return request_id.encode("utf-8", "replace").decode()
 
 
-def _record_row(seq: int, record: RouteRecord, data: bytes, changed: bool) -> Row:
-    return (
-        seq, record.id, record.wall, record.route, record.status, record.route_type, record.reason, record.label,
-        record.confidence, record.selected_model, record.selected_version, record.level, record.fallback_reason,
-        record.cost, record.elapsed_s, record.overhead_s, record.deciding_s, record.propensity, record.policy_version,
-        record.config_version, record.tenant, record.session, record.error_type, changed, data,
-    )  # fmt: skip
-
-
-def _attempt_rows(seq: int, record: RouteRecord) -> Iterator[Row]:
-    """One row a try. The version is that of the model which gave the outcome; a try at another model leaves it empty.
-    The label and the confidence stand with the try that gave them."""
-    position = 0
-    for outcome in record.outcomes:
-        served_by = outcome.served_by or outcome.model
-        prediction = outcome.prediction
-        for attempt in outcome.attempts:
-            failure = attempt.failure
-            good = prediction if failure is None and attempt.model == served_by else None
-            yield (
-                seq, position, attempt.model, outcome.version if attempt.model == served_by else "",
-                attempt.started_s, attempt.elapsed_s, None if failure is None else failure.kind,
-                None if failure is None else failure.upstream_status,
-                None if good is None else good.confidence, None if good is None else good.label,
-            )  # fmt: skip
-            position += 1
+def _insert_records(database: sqlite3.Connection, values: list[Any]) -> None:
+    """Insert rows that stand one after the other in `values`."""
+    start = 0
+    for rows, statement in _INSERTS:
+        step = rows * _WIDTH
+        while len(values) - start >= step:
+            database.execute(statement, values[start : start + step])
+            start += step

@@ -35,14 +35,14 @@ def visible(text: str) -> str:
     return _HARD.sub(_picture, text)
 
 
-def is_plain(data: bytes, max_text: int) -> bool:
+def is_plain(data: bytes, max_text: int, *, ascii_only: bool = False) -> bool:
     """Return whether encoded JSON surely holds no hard character and no text over `max_text` characters.
 
-    A False may be a false alarm; it only costs a closer look.
+    A False may be a false alarm (with `ascii_only`, any letter beyond ASCII is one); it only costs a closer look.
     """
     if len(data) > max_text or b"\x7f" in data or (b"\\" in data and b"\\u00" in data):
         return False
-    return data.isascii() or _HARD_BYTES.search(data) is None
+    return data.isascii() or (not ascii_only and _HARD_BYTES.search(data) is None)
 
 
 def escape_invisible(data: bytes) -> bytes:
