@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pathlib
 import shutil
@@ -168,6 +169,21 @@ def test_policy_files_are_watched_too_and_what_was_missing_may_come(tmp_path: pa
             assert (await good(heard)).config.models["a"].calibration == "c.json"
 
     asyncio.run(scene())
+
+
+def test_writes_beside_the_config_are_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> Loaded:
+        path = tmp_path / "rheostat.yaml"
+        path.write_text(text(1))
+        async with watching(path) as heard:
+            (tmp_path / "service.log").write_text("a line")  # a log in this folder must not bring forth itself
+            await asyncio.sleep(0.2)
+            path.write_text(text(2))
+            return await good(heard)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(run())
+    assert [record for record in caplog.records if record.name.startswith("watchfiles")] == []
 
 
 def test_what_the_listener_raises_ends_the_watch(tmp_path: pathlib.Path) -> None:

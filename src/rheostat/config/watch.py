@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import pathlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
@@ -43,6 +44,8 @@ async def watch(
         env, parts: as for load_config.
         settle_s: seconds without a change before files are read.
     """
+    # it tells of every write in the folder; where the log itself lies there, each line would bring the next
+    logging.getLogger("watchfiles.main").setLevel(logging.WARNING)
     reading = await asyncio.to_thread(read_config, path, env, parts)
     if since is not None and not reading.content.startswith(since.version):
         await on_change(_outcome(reading))
