@@ -54,6 +54,15 @@ def test_the_dearest_answer_in_hand_comes_before_any_new_call() -> None:
     assert next_rung(FallbackSettings(lighter=False), links, outcomes, {"a", "b", "c"}) == Rung()
 
 
+def test_only_models_of_the_route_stand_in() -> None:
+    links = {"a": Link(peers=("elsewhere", "c"), lighter="elsewhere"), "c": Link(peers=("elsewhere",))}
+    outcomes = [Outcome("a", failure=Failure("timeout"))]
+    assert peer_of("a", links, {"a"}) == "c"
+    assert peer_of("c", links, {"a", "c"}) is None
+    assert next_rung(FallbackSettings(), links, outcomes, {"a"}) == Rung(call="c")
+    assert next_rung(FallbackSettings(), links, outcomes, {"a", "c"}) == Rung()
+
+
 @given(st.lists(st.tuples(st.text(max_size=80), st.floats(0, 30)), max_size=60), st.integers(1, 5))
 def test_holds_stay_within_their_limit_and_forget_in_time(steps: list[tuple[str, float]], limit: int) -> None:
     holds = Holds(limit, idle_s=20.0)

@@ -61,11 +61,11 @@ NOTHING = Rung()
 
 
 def peer_of(model: str, links: Mapping[str, Link], started: Collection[str]) -> str | None:
-    """Return the first peer of `model` that this request has not tried, or None."""
+    """Return the first peer of `model` among `links` that this request has not tried, or None."""
     link = links.get(model)
     if link is not None:
         for peer in link.peers:
-            if peer not in started:
+            if peer not in started and peer in links:  # a route may not use every model
                 return peer
     return None
 
@@ -100,8 +100,9 @@ def next_rung(
 def _lighter(links: Mapping[str, Link], outcomes: Sequence[Outcome], started: Collection[str]) -> str | None:
     for outcome in reversed(outcomes):
         link = links.get(outcome.model)
-        if link is not None and link.lighter is not None and link.lighter not in started:
-            return link.lighter
+        lighter = link.lighter if link is not None else None
+        if lighter is not None and lighter not in started and lighter in links:
+            return lighter
     rest = [(link.cost, name) for name, link in links.items() if name not in started]
     return max(rest)[1] if rest else None
 
