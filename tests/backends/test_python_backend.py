@@ -17,6 +17,13 @@ def one(row):
     if row == "boom": raise RuntimeError("no " + row)
     return "short"
 def fails(rows): raise ValueError("broken inside")
+def spoils(rows):
+    answers = [{"label": "short", "output": dict(row)} for row in rows]
+    for row in rows: row["list"].append(1); row.clear()
+    rows.clear()
+    return answers
+async def spoils_later(row): return spoils([row])[0]
+async def exits(row): raise SystemExit(3)
 def too_few(rows): return ["short"]
 def text(rows): return "short"
 def generator(rows): return ("short" for row in rows)
@@ -54,6 +61,25 @@ def test_a_list_callable_from_the_config_folder(folder: str) -> None:
     backend = opened(folder, "batch", labels=("long", "short"))
     assert backend.predict(["hello world", "hi"]) == [Prediction("long", 0.9), Prediction("short", 0.9)]
     assert sys.path == before
+
+
+def test_code_that_changes_its_rows_changes_a_copy(folder: str) -> None:
+    row = {"text": "a", "list": [1]}
+    for reply in (
+        *opened(folder, "spoils").predict([row]),
+        *asyncio.run(PythonModel(callable="my_models:spoils_later", each=True).open(folder).apredict([row], 1.0)),  # type: ignore[union-attr]
+    ):
+        assert isinstance(reply, Prediction)
+        assert reply.output == {"text": "a", "list": [1, 1]}
+    assert row == {"text": "a", "list": [1]}
+
+
+def test_a_coroutine_that_exits_fails_alone(folder: str) -> None:
+    backend = PythonModel(callable="my_models:exits", each=True).open(folder)
+    assert isinstance(backend, RemoteBackend)
+    (reply,) = asyncio.run(backend.apredict(["x"], 1.0))
+    assert isinstance(reply, ModelError)
+    assert reply.kind == "crashed"
 
 
 def test_each_fails_alone(folder: str) -> None:

@@ -240,6 +240,12 @@ def test_an_empty_or_foreign_plain_answer_is_bad_output(body: object) -> None:
     assert reply.kind == "bad_output"
 
 
+@pytest.mark.parametrize("label", [0, False, 1, True])
+def test_the_names_of_classes_may_be_numbers_or_truth_values(label: object) -> None:
+    replies = ask(answering({"label": label, "confidence": 0.9}), ["x"], kind="http", labels=())
+    assert replies == [Prediction(str(label), 0.9)]
+
+
 def test_a_plain_request_carries_data_meta_and_headers() -> None:
     seen: list[Any] = []
 

@@ -81,7 +81,7 @@ def read_answer(answer: Any, labels: Sequence[str] | None) -> Reply:
         return text if isinstance(text, ModelError) else as_reply(text.strip(), None)
     if "values" in answer:
         return as_reply({"label": answer.get("label"), "scores": answer["values"]}, labels)
-    if not answer.get("label") and not answer.get("scores"):
+    if answer.get("label") in (None, "", [], {}) and not answer.get("scores"):  # 0 and false are names of classes
         return bad_output('{"label": ..., "confidence": ...}', answer)
     return as_reply(
         {

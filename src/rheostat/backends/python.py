@@ -67,7 +67,7 @@ class SyncCallable:
         if self._each:
             return [self._one(row) for row in rows]
         try:
-            answers = self._target(list(rows))
+            answers = self._target([_copy(row) for row in rows])
         except ModelError:
             raise
         except Exception as error:  # whatever the user's code raises
@@ -82,7 +82,7 @@ class SyncCallable:
 
     def _one(self, row: Row) -> Reply:
         try:
-            return as_reply(self._target(row), self.labels)
+            return as_reply(self._target(_copy(row)), self.labels)
         except ModelError as error:
             return error
         except Exception as error:  # whatever the user's code raises
@@ -107,7 +107,7 @@ class AsyncCallable:
             async with asyncio.timeout(timeout_s if timeout_s != float("inf") else None):
                 if self._each:
                     return list(await asyncio.gather(*(self._one(row) for row in rows)))
-                answers = await self._target(list(rows))
+                answers = await self._target([_copy(row) for row in rows])
         except TimeoutError:
             raise ModelError("timeout", f"no answer within {timeout_s:.3g} s") from None
         except ModelError:
@@ -124,10 +124,10 @@ class AsyncCallable:
 
     async def _one(self, row: Row) -> Reply:
         try:
-            return as_reply(await self._target(row), self.labels)
+            return as_reply(await self._target(_copy(row)), self.labels)
         except ModelError as error:
             return error
-        except Exception as error:  # whatever the user's code raises
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # the last two would end the event loop
             return ModelError("crashed", _told(error))
 
 
@@ -142,7 +142,14 @@ def _replies(answers: Any, count: int, labels: tuple[str, ...] | None) -> list[R
     return [as_reply(answer, labels) for answer in answers]
 
 
-def _told(error: Exception) -> str:
+def _copy(row: Any) -> Any:
+    """Return a row that the user's code may change: the next model and the record get it as the client sent it."""
+    if type(row) is dict:
+        return {key: _copy(value) for key, value in row.items()}
+    return [_copy(value) for value in row] if type(row) is list else row
+
+
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

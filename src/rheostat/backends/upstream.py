@@ -52,6 +52,8 @@ class Upstream:
     def __init__(
         self, url: str, headers: Mapping[str, str], max_retry_after_s: float, field: str, clock: Clock | None = None
     ) -> None:
+        import aiohttp  # noqa: F401 - loaded now, at the start, and not on the event loop with the first request
+
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(
