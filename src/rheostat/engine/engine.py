@@ -125,7 +125,7 @@ class Engine:
         for scorer in lane.scorers:
             try:
                 signals.update(scorer.score(request))
-            except Exception as error:  # the policy that needs it will miss it, and say so
+            except BaseException as error:  # SystemExit too; the policy that needs it will miss it, and say so
                 memo["signal_error"] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
         held = NOTHING_HELD
         if lane.held:

@@ -95,7 +95,12 @@ class Executor:
             return late
         except ModelError as error:
             return error
-        except Exception as error:  # whatever a backend raises is this attempt's failure only
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            task = asyncio.current_task()
+            if isinstance(error, GeneratorExit) or task is None or task.cancelling():
+                raise
+            return ModelError("crashed", "CancelledError, and nobody had cancelled it")
+        except BaseException as error:  # whatever a backend raises, SystemExit too, is this attempt's failure only
             return ModelError("crashed", f"{type(error).__name__}: {error}")
 
     async def _place(self, model: Model, request: Request) -> Failure | None:
@@ -142,7 +147,7 @@ def _ask(model: Model, request: Request) -> Reply:
         return _first(cast("Backend", model.backend).predict((request.data,)))
     except ModelError as error:
         return error
-    except Exception as error:  # a model's fault is its own failure, never the request's
+    except BaseException as error:  # a model's fault, SystemExit too, is its own failure, never the request's
         return ModelError("crashed", f"{type(error).__name__}: {error}")
 
 
@@ -170,7 +175,8 @@ def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | Non
 
 
 def _unavailable(model: Model, now: float) -> Failure:
-    return Failure("unavailable", "its breaker is open", None, model.retry_after(now))
+    why = "it asked to be left alone for a while" if now < model.parked_until else "its breaker is open"
+    return Failure("unavailable", why, None, model.retry_after(now))
 
 
 def _again(failure: Failure, done: int, tries: int, now: float, deadline: float) -> bool:

@@ -8,6 +8,7 @@ The driver starts the models it is told to start, reports each outcome once, and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from msgspec import Struct, structs
 
@@ -150,15 +151,18 @@ class Journey:
         try:
             decision = self.policy.decide(self.ctx, self._heard())
             if isinstance(decision, Call):
+                _check_words(decision)
                 return self._called(decision)
             if isinstance(decision, Answer):
+                _check_words(decision)
+                _check_weights(decision.weights)
                 prediction = combine(decision.weights, self.history)
                 if prediction is None:
                     decision = Decline("none of the weighted models answered", failed=True)
                 else:
                     self._answered(decision, prediction)
                     return ()
-        except Exception as error:  # the router's own failure must not be the request's
+        except BaseException as error:  # the router's own failure, SystemExit too, must not be the request's
             return self._router_failed(f"{type(error).__name__}: {error}")
         if not isinstance(decision, Decline):
             return self._router_failed(f"{type(decision).__name__} is not a decision")
@@ -247,7 +251,10 @@ class Journey:
             return DeadlineExceeded("the request's deadline passed before any model answered")
         failures = [(o.model, o.failure) for o in self.history if o.failure is not None]
         kinds = {failure.kind for _, failure in failures}
-        told = "; ".join(f"{model}: {failure.kind}" for model, failure in failures)
+        if kinds == {"input_too_large"}:
+            return ModelError("input_too_large", failures[-1][1].message)
+        kinds.discard("input_too_large")  # the others could have taken it
+        told = "; ".join(f"{model}: {kind}" for model, kind in _told(self.history))
         waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]
         if kinds and kinds <= {"timeout", "deadline"}:
             status = 504
@@ -277,6 +284,29 @@ class Journey:
         if self.trouble is not None and not ending.fallback_reason:
             ending = structs.replace(ending, fallback_reason=self.trouble)
         self.ending = ending
+
+
+def _check_words(decision: Call | Answer) -> None:
+    if type(decision.reason) is not str or type(decision.by) is not str:
+        raise TypeError("a decision's `reason` and `by` are texts")
+
+
+def _check_weights(weights: Mapping[str, float]) -> None:
+    for weight in weights.values():
+        if not 0.0 <= weight < inf:  # NaN fails this too
+            raise ValueError(f"a weight is a number of 0 or more, not {weight}")
+
+
+def _told(history: Sequence[Outcome]) -> dict[tuple[str, str], None]:
+    """Return (model, kind) of every failure, in order and once; a peer's beside that of the model it stood in for."""
+    pairs: dict[tuple[str, str], None] = {}
+    for outcome in history:
+        for attempt in outcome.attempts:
+            if attempt.failure is not None:
+                pairs[attempt.model, attempt.failure.kind] = None
+        if outcome.failure is not None:
+            pairs[outcome.served_by or outcome.model, outcome.failure.kind] = None
+    return pairs
 
 
 def _why(history: Sequence[Outcome], level: int) -> str:

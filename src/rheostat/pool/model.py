@@ -52,6 +52,7 @@ class Model:
         self.waiting: deque[Future[None]] = deque()
         self.latency_s = row_s if isfinite(row_s) else 0.0
         self.invalid_confidence = 0
+        self.parked_until = 0.0
         self.on_change: Callable[[], None] = lambda: None
         self._threads: ThreadPoolExecutor | None = None
 
@@ -63,7 +64,7 @@ class Model:
         """Return a frozen snapshot for decisions."""
         settings = self.settings
         return ModelView(
-            self.name, admits(self.breaker, now), settings.cost, settings.tier, self.latency_s, self.in_flight, settings.tags
+            self.name, self.admits(now), settings.cost, settings.tier, self.latency_s, self.in_flight, settings.tags
         )
 
     @property
@@ -74,8 +75,14 @@ class Model:
             self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"model-{self.name}")
         return self._threads
 
+    def admits(self, now: float) -> bool:
+        """Return whether an attempt may start: the breaker lets it, and the time that a rate limit asked for is over."""
+        return now >= self.parked_until and admits(self.breaker, now)
+
     def begin(self, now: float) -> bool:
-        """Take note that an attempt starts; False when the breaker does not admit it."""
+        """Take note that an attempt starts; False when it may not."""
+        if now < self.parked_until:
+            return False
         if self.breaker is not CLOSED:
             if not admits(self.breaker, now):
                 return False
@@ -92,12 +99,16 @@ class Model:
                 self._turn(succeeded(self.breaker, self.breaker_settings))
         elif counts:
             self._turn(failed(self.breaker, self.breaker_settings, now))
-        elif self.breaker is not CLOSED:
-            self._turn(abandoned(self.breaker))
+        else:
+            if failure.kind == "rate_limited" and failure.retry_after_s:
+                self.parked_until = now + failure.retry_after_s
+                self.on_change()
+            if self.breaker is not CLOSED:
+                self._turn(abandoned(self.breaker))
 
     def retry_after(self, now: float) -> float:
-        """Return the seconds until an open breaker may be probed, at least 0."""
-        return max(0.0, self.breaker.until - now)
+        """Return the seconds until an attempt may start again, at least 0."""
+        return max(0.0, self.breaker.until - now, self.parked_until - now)
 
     def _turn(self, state: BreakerState) -> None:
         if state.name != self.breaker.name:
