@@ -27,6 +27,12 @@ def odd(row: Any) -> dict[str, Any]:
         return {"label": "yes", "output": "half \ud800 and \x00"}
     if text == "huge":
         return {"label": "yes", "output": 10**40}
+    if text == "endless":
+        ring: dict[str, Any] = {}
+        ring["again"] = ring
+        return {"label": "yes", "output": ring}
+    if text == "exits":
+        raise SystemExit(3)
     if text == "deep":
         value: Any = 1
         for _ in range(300):

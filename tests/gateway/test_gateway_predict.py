@@ -172,6 +172,30 @@ def test_whatever_a_model_says_can_be_sent(gateway: ServerHandle) -> None:
     assert ask(gateway.url, body={"data": "deep", "route": {"name": "odd"}}).status == 200
 
 
+def test_an_output_without_an_end_is_left_out(gateway: ServerHandle) -> None:
+    rows = {"items": [{"data": "endless"}, {"data": "half"}], "route": {"name": "odd"}}
+    first, second = ask(gateway.url, body=rows).json["items"]
+    assert first["data"]["output"] == "(nested too deep to be shown)"
+    assert second["data"]["output"] == "half \ufffd and \x00"
+    assert ask(gateway.url, body={"data": "endless", "route": {"name": "odd"}}).json["data"]["final_label"] == "yes"
+
+
+def test_a_model_that_exits_ends_its_own_call_only(gateway: ServerHandle) -> None:
+    reply = ask(gateway.url, body={"data": "exits", "route": {"name": "odd"}})
+    assert (reply.status, reply.error["type"]) == (502, "no_answer")
+    rows = {"items": [{"data": "exits"}, {"data": "fine"}], "route": {"name": "odd"}}
+    first, second = ask(gateway.url, body=rows).json["items"]
+    assert (first["error"]["code"], second["data"]["final_label"]) == (502, "yes")
+
+
+def test_a_request_without_an_answer_is_no_fault_of_the_gateway(
+    gateway: ServerHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("ERROR"):
+        assert ask(gateway.url, body={"data": "secret", "route": {"name": "odd"}}).status == 502
+    assert caplog.text == ""
+
+
 def test_a_models_failure_shows_no_inside(gateway: ServerHandle) -> None:
     reply = ask(gateway.url, body={"data": "secret", "route": {"name": "odd"}})
     assert reply.status == 502

@@ -122,6 +122,20 @@ def test_a_large_head_is_refused(gateway: ServerHandle, filler: bytes) -> None:
     assert ask(gateway.url, "/health/live").status == 200
 
 
+def test_a_large_head_in_one_piece_is_refused(gateway: ServerHandle) -> None:
+    pieces = (b"GET /health/live HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 60_000, b"a" * 10_000 + b"\r\n\r\n")
+    assert raw(gateway.url, b"".join(pieces)).startswith(b"HTTP/1.1 431 ")
+    with dial(gateway.url) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.05)
+        assert read_all(connection).startswith(b"HTTP/1.1 431 ")
+    body = json.dumps({"data": "a", "meta": {"long": "b" * 15_000}}).encode()
+    many = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert raw(gateway.url, many * 8 + last).count(b"HTTP/1.1 200 ") == 9  # much at once, but no large head
+
+
 @pytest.fixture
 def hasty(start: Callable[[str], ServerHandle]) -> ServerHandle:
     return start("server: {header_timeout: 300ms, body_timeout: 300ms}\n")

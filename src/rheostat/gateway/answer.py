@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from rheostat.engine.engine import Served
 from rheostat.errors import FAILURES, ClientError, ModelError, NoAnswer, Overloaded, RheostatError
@@ -93,11 +93,26 @@ encode = _encoder.encode
 
 
 def encoded(answer: Any) -> bytes:
-    """Return `answer` as JSON; text that UTF-8 cannot carry has its lone surrogates replaced by U+FFFD."""
+    """Return `answer` as JSON.
+
+    Text that UTF-8 cannot carry has its lone surrogates replaced by U+FFFD; an output without an end is left out.
+    """
     try:
         return encode(answer)
     except (UnicodeEncodeError, ValueError, TypeError, RecursionError):
-        return encode(_plain(msgspec.to_builtins(answer, enc_hook=str, str_keys=True), 0))
+        return encode(_plain(msgspec.to_builtins(_shallow(answer), enc_hook=str, str_keys=True), 0))
+
+
+def _shallow(answer: Any) -> Any:
+    """Return `answer` with a remark in place of every output that is nested too deep, or contains itself."""
+    if isinstance(answer, BatchAnswer):
+        return structs.replace(answer, items=[_shallow(item) for item in answer.items])
+    if isinstance(answer, PredictAnswer):
+        try:
+            msgspec.to_builtins(answer, enc_hook=str, str_keys=True)
+        except RecursionError:
+            return structs.replace(answer, data=structs.replace(answer.data, output="(nested too deep to be shown)"))
+    return answer
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -22,6 +22,7 @@ from rheostat.gateway.answer import (
     error_of,
     send_error,
     send_page,
+    status_of,
 )
 from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, parse, read_body, row_of
 from rheostat.gateway.headers import (
@@ -141,7 +142,7 @@ class PredictApi:
     async def _respond(self, served: Served, send: Send) -> None:
         record = served.record
         if served.error is not None:
-            if not isinstance(served.error, RheostatError) or served.error.status == 500:
+            if status_of(served.error) == 500:
                 _log.error("request %s failed inside: %s", record.id, served.error)
             await send_error(send, served.error, record.id)
             return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_HEAD = 65_536
 """Bytes that a request's line and headers may have together."""
+_HEAD_TOO_LARGE = f"the headers are too large: the limit is {MAX_HEAD} bytes"
 MAX_DISCARD = 16 * 1024 * 1024
 """Bytes of a refused body that are read and thrown away, so that the client gets to see the refusal."""
 _WATCHED = frozenset((b"expect", b"host", b"transfer-encoding"))
@@ -87,6 +88,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _timer: TimerHandle | None = None
     _in_head = False
     _head = 0
+    _measured = False
     _discarded = 0
     _hosts = 0
     _refusal: tuple[int, str] | None = None
@@ -100,11 +102,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._head + len(data) > MAX_HEAD:
+            self._measured = True
         super().data_received(data)
         if self._in_head:
             self._head += len(data)
             if self._head > MAX_HEAD:
-                self._refusal = (431, f"the headers are too large: the limit is {MAX_HEAD} bytes")
+                self._refusal = (431, _HEAD_TOO_LARGE)
                 self.send_400_response("")
                 return
         cycle = self.cycle
@@ -141,6 +145,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._stop_timer()
+        if self._measured:  # much came at once: head, body, or the next request
+            self._measured = False
+            if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > MAX_HEAD:
+                self._refuse(431, _HEAD_TOO_LARGE)
         version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._refuse(400, "this server speaks HTTP/1.1")
