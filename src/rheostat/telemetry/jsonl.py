@@ -22,7 +22,12 @@ from rheostat.telemetry.text import MAX_TEXT, escape_invisible
 from rheostat.types import Feedback, RouteRecord
 
 ECS_VERSION = "8.11.0"
-_OUTCOMES = {"ok": "success", "degraded": "success", "error": "failure", "rejected": "failure"}
+_OUTCOMES = {"ok": b"success", "degraded": b"success", "error": b"failure", "rejected": b"failure"}
+# The line up to the entry's own JSON; joining bytes costs a quarter of encoding a struct.
+_HEAD = (
+    b'{"@timestamp":"%b.%06dZ",%b,"event":{"kind":"event","dataset":"rheostat.%b","id":%b,"sequence":%d,"outcome":"%b",'
+    b'"duration":%d},"rheostat":{%b"%b":'
+)
 _ABSENT = Raw()
 _LONGEST_S = 3e8  # nanoseconds beyond this do not fit a 64-bit number with room to spare
 
@@ -80,7 +85,7 @@ class JsonlSink:
         self.encoder = EntryEncoder(max_text=max_text, mask=mask)
         self._json = msgspec.json.Encoder().encode
         who = {"ecs": {"version": ECS_VERSION}, "service": {"name": service}, "process": {"pid": os.getpid()}}
-        self._who = f'{self._json(who)[1:-1].decode()},"event":{{"kind":"event","dataset":"rheostat.'
+        self._who = self._json(who)[1:-1]
         _, self._second, self._since = _second_of(0.0)  # of the last line: it is written out once a second
         self._sequence = 0
         self._rest = b""  # the end of a batch of which the store took only the beginning
@@ -136,23 +141,18 @@ class JsonlSink:
             if type(wall) is not float or not second <= wall < second + 1:
                 wall, second, since = _second_of(finite(wall))
             micros = int((wall - second) * 1e6)
-            changed = '"changed":true,' if encoded.changed else ""
+            changed = b'"changed":true,' if encoded.changed else b""
             end = b"}}\n"
             if isinstance(entry, RouteRecord):
+                kind, request_id, outcome = b"record", entry.id, _OUTCOMES.get(entry.status, b"unknown")
                 elapsed_s = entry.elapsed_s if type(entry.elapsed_s) is float else finite(entry.elapsed_s)
-                duration = round(elapsed_s * 1e9) if 0.0 <= elapsed_s < _LONGEST_S else 0
-                head = (
-                    f'{since}{micros:06d}Z",{who}record","id":{json(entry.id).decode()},"sequence":{sequence},"outcome":"'
-                    f'{_OUTCOMES.get(entry.status, "unknown")}","duration":{duration}}},"rheostat":{{{changed}"record":'
-                )
+                duration = int(elapsed_s * 1e9 + 0.5) if 0.0 <= elapsed_s < _LONGEST_S else 0
                 if entry.meta and (trace := _trace(entry.meta)):
                     end = b'},"trace":{"id":%b}}\n' % escape_invisible(json(trace))
             else:
-                head = (
-                    f'{since}{micros:06d}Z",{who}feedback","id":{json(entry.request_id).decode()},"sequence":{sequence},'
-                    f'"outcome":"unknown","duration":0}},"rheostat":{{{changed}"feedback":'
-                )
-            parts += (escape_invisible(head.encode()), encoded.data, end)
+                kind, request_id, outcome, duration = b"feedback", entry.request_id, b"unknown", 0
+            head = _HEAD % (since, micros, who, kind, json(request_id), sequence, outcome, duration, changed, kind)
+            parts += (head if head.isascii() else escape_invisible(head), encoded.data, end)
         self._sequence, self._second, self._since = sequence, second, since
         return b"".join(parts)
 
@@ -252,14 +252,14 @@ def _entry(ours: _Ours) -> Entry:
     raise msgspec.DecodeError("neither a record nor a feedback")
 
 
-def _second_of(wall: float) -> tuple[float, int, str]:
-    """Return a time, the second it lies in, and the beginning of a line of that second; 1970 for what no calendar has."""
+def _second_of(wall: float) -> tuple[float, int, bytes]:
+    """Return a time, the second it lies in, and how that second is written; 1970 for what no calendar has."""
     try:
         second = math.floor(wall)
         text = datetime.fromtimestamp(second, UTC).isoformat()[:19]
     except (ValueError, OverflowError, OSError):
         return _second_of(0.0)
-    return wall, second, f'{{"@timestamp":"{text}.'
+    return wall, second, text.encode()
 
 
 def _trace(meta: Any) -> str:

@@ -272,9 +272,8 @@ class Lane(Generic[T]):
         done = tuple(self._batch)
         self._batch.clear()
         self._bytes_out += sum([entry.size for entry in done])
-        for entry in done:
-            if isinstance(entry, _Marker):
-                entry.reached.set()
+        for marker in [entry for entry in done if isinstance(entry, _Marker)]:
+            marker.reached.set()
         now = self._clock.monotonic()
         recovered = wrote and self._failing
         if recovered:
