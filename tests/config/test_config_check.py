@@ -26,6 +26,7 @@ CHANGED = [
     ("cost: 1}", "run: fast}", "models.fast.run", "must be one of auto, inline, thread, got 'fast'"),
     ("cost: 1}", "labels: [ham, junk]}", "models.fast.labels", "missing: spam, unknown; extra: junk"),
     ("cost: 1}", "labels: [ham, ham]}", "models.fast.labels", "a label stands twice"),
+    ("{jsonl: records.jsonl}", "{jsonl: a.db, sqlite: ./a.db}", "records.sqlite", "same file as `records.jsonl`"),
     ("cost: 1}", "calibration: no.json}", "models.fast.calibration", "there is no file no.json"),
     ("version: v2", "version: ''", "models.large.version", "must not be empty"),
     ("failureThreshold: 0", "failureThreshold: -1", "models.large.breaker.failureThreshold", "must be 0 or more"),

@@ -129,6 +129,9 @@ def _general(draft: Draft) -> None:
     if "records" not in draft.sections or (records is not None and records.jsonl is None and records.sqlite is None):
         message = "no records are kept (`jsonl` or `sqlite`), so no answer can be explained later"
         draft.doubtful("records", message)
+    files = [] if records is None else [os.path.normpath(file) for file in (records.jsonl, records.sqlite) if file]
+    if len(files) != len(set(files)):
+        draft.wrong("records.sqlite", "is the same file as `records.jsonl`, and one would spoil the other; name another")
     if all(name in draft.policies for name in draft.routes):
         wanted = set(_named_anywhere(draft))
         for name in draft.models:
