@@ -146,7 +146,7 @@ class QuitsLater(Quits):
     async def aclose(self) -> None: ...
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt(), BaseException("odd")])
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), BaseException("odd")])
 @pytest.mark.parametrize("kind", [Quits, QuitsLater])
 def test_a_model_that_quits_fails_its_own_call_only(kind: type[Quits], error: BaseException) -> None:
     models = {"a": Model("a", ModelSettings(run="inline"), kind(error)), "b": scripted_model("b", SURE)}

@@ -29,8 +29,8 @@ def explain(
 
     Example: `rheostat explain --last`, or `rheostat explain 0192f0c1-... --records records.sqlite`
     """
-    from rheostat.telemetry.telling import tell
     from rheostat.errors import NotFound
+    from rheostat.telemetry.telling import tell
 
     if (request_id is None) != last:
         raise typer.BadParameter("name a request id, or --last for the latest request (not both)")

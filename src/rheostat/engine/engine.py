@@ -125,7 +125,9 @@ class Engine:
         for scorer in lane.scorers:
             try:
                 signals.update(scorer.score(request))
-            except BaseException as error:  # SystemExit too; the policy that needs it will miss it, and say so
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # the policy that needs it will miss it, and say so
                 memo["signal_error"] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
         held = NOTHING_HELD
         if lane.held:

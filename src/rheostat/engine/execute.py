@@ -100,7 +100,9 @@ class Executor:
             if isinstance(error, GeneratorExit) or task is None or task.cancelling():
                 raise
             return ModelError("crashed", "CancelledError, and nobody had cancelled it")
-        except BaseException as error:  # whatever a backend raises, SystemExit too, is this attempt's failure only
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a backend raises is this attempt's failure only
             return ModelError("crashed", f"{type(error).__name__}: {error}")
 
     async def _place(self, model: Model, request: Request) -> Failure | None:
@@ -147,7 +149,9 @@ def _ask(model: Model, request: Request) -> Reply:
         return _first(cast("Backend", model.backend).predict((request.data,)))
     except ModelError as error:
         return error
-    except BaseException as error:  # a model's fault, SystemExit too, is its own failure, never the request's
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a model's fault is its own failure, never the request's
         return ModelError("crashed", f"{type(error).__name__}: {error}")
 
 

@@ -162,7 +162,9 @@ class Journey:
                 else:
                     self._answered(decision, prediction)
                     return ()
-        except BaseException as error:  # the router's own failure, SystemExit too, must not be the request's
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the router's own failure must not be the request's
             return self._router_failed(f"{type(error).__name__}: {error}")
         if not isinstance(decision, Decline):
             return self._router_failed(f"{type(decision).__name__} is not a decision")
