@@ -81,6 +81,11 @@ class Router:
         return self._wiring.loaded.config
 
     @property
+    def loaded(self) -> Loaded:
+        """The config now in force, with where it came from."""
+        return self._wiring.loaded
+
+    @property
     def plan(self) -> Plan:
         """The plan that the next request will get."""
         return self._wiring.plan

@@ -153,3 +153,15 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(launch: Launch) -> N
     gateway.config.write_text(good)
     gateway.process.send_signal(signal.SIGHUP)
     until(lambda: model() == "large")
+
+
+def test_a_change_while_the_models_load_is_not_lost(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "impatient.py").write_text(
+        "from pathlib import Path\n"
+        "config = Path(__file__).with_name('rheostat.yaml')\n"
+        "config.write_text(config.read_text().replace('threshold: 0.9', 'threshold: 0.4'))\n"
+        "def score(request): return 0.5\n"
+    )
+    gateway = launch('signals: {late: {scorer: python, callable: "impatient:score"}}\n')
+    assert "threshold: 0.4" in gateway.config.read_text()
+    until(lambda: ask(gateway.url, body={"data": "sure?"}).headers["x-rheostat-model"] == "fast")
