@@ -142,7 +142,7 @@ def share_quality(curve: ThresholdCurve, name: str, budget: float | None) -> str
         axes.set_xlabel(f"share of requests that call {_plain(curve.stages[-1])}")
         axes.set_ylabel("accuracy")
         _percent(axes, x=True, y=True)
-        axes.legend(loc="lower right")
+        axes.figure.legend(loc="outside lower center", ncols=3)
 
     return _drawn(draw, 6.4, 4.8)
 
