@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def report(
     outcomes: Annotated[str, typer.Argument(help="The outcomes table (from evaluate).", metavar="OUTCOMES")],
     policy_file: Annotated[
-        list[str] | None, typer.Option(help="A policy file to show beside what is tuned here; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A policy file to show beside what is tuned here for the same models; may be repeated."),
     ] = None,
     goal: Annotated[list[str] | None, typer.Option(help=GOAL_HELP)] = None,
     stages: Annotated[str | None, typer.Option(help=STAGES_HELP)] = None,
@@ -37,7 +38,7 @@ def report(
     from rheostat.lab.report import write_report
 
     table = load(outcomes)
-    names = stages_of(table, stages)
+    names = stages_of(table, stages) if stages or not policy_file else _stages_in(policy_file, table)
     wanted = goal_of(goal or ["max-share=0.2"])
     try:
         tuned = [_tuned(each, table, names, wanted) for each in policy_file or []]
@@ -57,6 +58,15 @@ def report(
     for line in said.caution:
         say(f"  ! {line}")
     say(f"wrote {out}")
+
+
+def _stages_in(places: list[str], table: OutcomesTable) -> tuple[str, ...]:
+    """The models that the given policies use, in the table's order: the report is about them."""
+    from rheostat.cli.given_policy import given_policy
+    from rheostat.policies import models_of
+
+    used = {model for place in places for model in models_of(given_policy(None, "", place, None).policy)}
+    return tuple(model for model in table.models if model in used)
 
 
 def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal) -> Tuned:

@@ -37,10 +37,11 @@ _GOOD = f"{_SERVED} AND json_extract(try.value, '$.failure') IS NULL"
 TABLES = f"""
 CREATE TABLE record_rows (
   seq INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
+  id TEXT NOT NULL,
   ts REAL, route TEXT, status TEXT, label TEXT, selected_model TEXT, tenant TEXT, cost REAL, elapsed_s REAL,
   changed INTEGER, record TEXT
 );
+CREATE INDEX record_rows_by_id ON record_rows (id);
 CREATE INDEX record_rows_by_time ON record_rows (ts);
 CREATE VIEW records AS
   SELECT seq, {", ".join(RECORD_COLUMNS)}, {_DERIVED_COLUMNS}

@@ -33,7 +33,7 @@ _WIDTH = len(RECORD_COLUMNS)
 
 def _insert(rows: int) -> str:
     values = f"({', '.join('?' for _ in RECORD_COLUMNS)})"
-    return f"INSERT OR IGNORE INTO record_rows ({', '.join(RECORD_COLUMNS)}) VALUES {', '.join([values] * rows)}"
+    return f"INSERT INTO record_rows ({', '.join(RECORD_COLUMNS)}) VALUES {', '.join([values] * rows)}"
 
 
 # Every statement that runs gives up the interpreter and has to wait for the event loop to get it back: rows go in by the
@@ -52,9 +52,9 @@ class SqliteSink:
     """Stores entries in a SQLite database in WAL mode; readers are welcome at any time, from any process.
 
     Tables: `records` (one row a request; `record` is the whole of it as JSON, `seq` rises with every row) and `feedback`
-    (joined by `request_id`, in whichever order the two arrive). A second record with a known id is ignored. The view
-    `attempts` has one row a try at a model, joined by `seq`; the view `calls` has the request's id, time and route beside
-    it. Both, and the columns of `records` beyond the first dozen, are read out of the JSON when somebody asks for them: a
+    (joined by `request_id`, in whichever order the two arrive). Clients may use a request id again: then it has several
+    records, and `get` returns the newest. The view `attempts` has one row a try at a model, joined by `seq`; the view
+    `calls` has the request's id, time and route beside it. Both, and the columns of `records` beyond the first dozen, are read out of the JSON when somebody asks for them: a
     query over every try takes about two seconds for 100,000 records (`calls` with `WHERE ts > ...` looks at those of a time
     only). For example, p99 by model version (this is `P99_BY_VERSION`):
 
@@ -190,8 +190,9 @@ class SqliteReader:
         self._lock = threading.Lock()
 
     def get(self, request_id: str) -> RouteRecord | None:
-        """Return the record with this request id, or None."""
-        rows = self.query("SELECT CAST(record AS BLOB) FROM records WHERE id = ?", (_storable(request_id),))
+        """Return the newest record with this request id, or None."""
+        newest = "SELECT CAST(record AS BLOB) FROM records WHERE id = ? ORDER BY seq DESC LIMIT 1"
+        rows = self.query(newest, (_storable(request_id),))
         return decode(rows[0][0], RouteRecord) if rows else None
 
     def recent(self, count: int, route: str | None = None) -> list[RouteRecord]:
