@@ -124,6 +124,11 @@ def test_which_rows_are_tried() -> None:
     assert own.calls[0] == [(1.0, 2.0)]
 
 
+def test_a_model_whose_every_answer_breaks_the_contract_is_not_taken_for_one_that_takes_no_text() -> None:
+    with pytest.raises(ContractError, match="one of the labels"):
+        check_contract("m", always(ModelError("bad_output", "expected one of the labels ['yes', 'noo'], got 'no'")), SETTINGS)
+
+
 def test_a_model_that_takes_no_text_is_passed_over_and_it_is_said() -> None:
     report = check_contract("m", always(ModelError("crashed", "no column x")), SETTINGS)
     assert report.rows == 0

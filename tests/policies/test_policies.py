@@ -221,11 +221,18 @@ def test_rules_by_priority_then_by_order_and_missing_fields_do_not_hold() -> Non
         ("meta.size() == 2", {"a": 1, "b": 2}, True),
         ("meta['a'] == 1", {"a": 1}, True),
         ("meta . a == 1 && text == 'meta'", {"a": 1}, False),
+        ("data.startsWith('hel')", {}, True),
     ],
 )
 def test_rules_see_all_of_what_they_read(when: str, meta: dict[str, object], holds: bool) -> None:
     decision = parse_policy({"rules": [{"when": when, "use": "m"}]}).decide(ctx(meta=meta), ())
     assert isinstance(decision, Call) is holds
+
+
+def test_a_condition_that_fails_on_a_request_names_its_rule() -> None:
+    policy = parse_policy({"rules": [{"name": "old", "when": "meta.age > 3", "use": "m"}]})
+    with pytest.raises(TypeError, match="rule 'old': No such overload"):
+        policy.decide(ctx(meta={"age": "four"}), ())
 
 
 def test_a_slow_pattern_is_linear_here() -> None:
@@ -253,6 +260,8 @@ def test_chain_passes_what_does_not_apply_but_not_what_failed() -> None:
         ({"blend": {"weights": {"a": "x"}}}, "float"),
         ({"rules": [{"when": "text.size( > 3", "use": "a"}]}, "not a condition"),
         ({"rules": [{"when": "txet == 'a'", "use": "a"}]}, "did you mean `text`"),
+        ({"rules": [{"when": "text.size > 1000", "use": "a"}]}, "can never be worked out"),
+        ({"rules": [{"when": "nope(text)", "use": "a"}]}, "can never be worked out"),
         ({"rules": [{"matches": r"(a)\1", "use": "a"}]}, "RE2"),
         ({"no.such.Thing": {}}, "cannot import"),
         (7, "a policy is"),

@@ -64,7 +64,8 @@ def check_contract(
         return ContractReport(name, skipped="no probe row is known: set probe")
     clock = clock or SystemClock()
     batch = _ask(backend, rows)
-    if guessed and batch and all(isinstance(reply, ModelError) for reply in batch):
+    wrong = any(isinstance(reply, ModelError) and reply.kind == "bad_output" for reply in batch)
+    if guessed and batch and not wrong and all(isinstance(reply, ModelError) for reply in batch):
         return ContractReport(name, skipped=f"it takes no text ({batch[0]}): set probe to a row that it takes")
     problems = _problems(batch, rows, backend.labels)
     singles: list[Reply] = []

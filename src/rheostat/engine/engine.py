@@ -114,7 +114,11 @@ class Engine:
         if lane is None:
             raise NotFound(f"no route named {request.route[:80]!r}; known: {', '.join(plan.lanes)}", "route")
         if request.force_model is not None and request.force_model not in lane.route.links:
-            raise BadRequest(f"no model named {request.force_model[:80]!r} on this route", "route.force_model")
+            known = ", ".join(lane.route.links)
+            raise BadRequest(
+                f"no model named {request.force_model[:80]!r} on the route {lane.name!r}; it has {known}",
+                "route.force_model",
+            )
         if plan.max_in_flight and self.in_flight >= plan.max_in_flight:
             raise Overloaded(f"{self.in_flight} requests are in flight, the limit is {plan.max_in_flight}")
         return lane

@@ -118,6 +118,8 @@ class _Compiled:
             return self.program.execute(scope) is True
         except KeyError:  # the request does not carry the field
             return False
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{self.reason}: {str(error).partition('. ')[0]}") from None
 
 
 def compile_condition(source: str) -> Any:
@@ -137,7 +139,26 @@ def compile_condition(source: str) -> Any:
             near = difflib.get_close_matches(root, VARIABLES, n=1)
             hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(VARIABLES)}"
             raise ValueError(f"`when` uses the unknown name `{root}`; {hint}")
+    _try_out(program)
     return program
+
+
+def _try_out(program: Any) -> None:
+    """Refuse a condition that can never be worked out, such as `text.size > 3`, whose fields are not to blame."""
+    told = ""
+    alternatives: tuple[Any, ...] = ({}, "")
+    for data in alternatives:  # data may be features or a text
+        scope: dict[str, Any] = {name: {} for name in ("meta", "headers", "signals", "pool")}
+        scope |= {"text": "", "data": data, "session": "", "tenant": "", "route": ""}
+        try:
+            program.execute(scope)
+        except KeyError:  # a field that an empty request does not have
+            return
+        except (TypeError, ValueError, RuntimeError) as error:
+            told = str(error).partition(". ")[0]
+        else:
+            return
+    raise ValueError(f"`when` can never be worked out: {told} (a method is called with parentheses: `text.size()`)")
 
 
 def _context_class() -> Any:

