@@ -10,7 +10,7 @@ from rheostat.gateway.handle import ServerHandle
 
 MODELS = """
 models:
-  fast: {backend: python, callable: "gateway_models:fast", each: true, cost: 1, run: inline, tags: [cheap], version: "1"}
+  fast: {backend: python, callable: "gateway_models:fast", each: true, cost: 1, run: inline, tags: [cheap], weak_at: irony}
   large: {backend: python, callable: "gateway_models:large", each: true, cost: 10, run: inline, tier: 2, version: "7"}
   odd: {backend: python, callable: "gateway_models:odd", each: true, run: inline, breaker: {failureThreshold: 0}}
   sleepy: {backend: python, callable: "gateway_models:sleepy", each: true, max_concurrency: 1, queue: 8}

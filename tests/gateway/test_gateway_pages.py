@@ -23,6 +23,7 @@ def test_models_without_what_clients_need_not_know(gateway: ServerHandle) -> Non
     assert set(models) == {"fast", "large", "odd", "sleepy"}
     assert (models["large"]["version"], models["large"]["tier"], models["large"]["cost"]) == ("7", 2, 10.0)
     assert models["fast"]["tags"] == ["cheap"]
+    assert models["fast"]["weak_at"] == "irony"
     assert b"callable" not in reply.body
 
 

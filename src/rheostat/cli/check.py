@@ -101,6 +101,9 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
         row = [name, str(settings.__struct_config__.tag), settings.version, f"{settings.cost:g}"]
         rows.append(row + (_measured(models[name]) if name in models else []))
     say_table(head, rows)
+    for name, settings in config.models.items():
+        if settings.weak_at:
+            say(f"{name} is weak at: {settings.weak_at}")
     for name, route in config.routes.items():
         say()
         limit = f"deadline {float(route.deadline):g} s" if route.deadline else "no deadline of its own"

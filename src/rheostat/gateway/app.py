@@ -118,7 +118,7 @@ class Gateway:
         models = [
             {
                 "id": name, "object": "model", "owned_by": "rheostat", "version": settings.version,
-                "tags": settings.tags, "tier": settings.tier, "cost": settings.cost,
+                "tags": settings.tags, "tier": settings.tier, "cost": settings.cost, "weak_at": settings.weak_at,
             }
             for name, settings in self.router.config.models.items()
         ]  # fmt: skip
