@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rheostat.types import Feedback, Outcome, RouteRecord
 
+_ROUTER = "router_unavailable"
 _STATUS = {
     "ok": "answered",
     "degraded": "answered, but by a rung of the fallback ladder",
@@ -17,8 +18,8 @@ _STATUS = {
     "rejected": "refused: the request itself was wrong",
     "cancelled": "the client went away before the answer",
 }
+_STOOD_IN = {1: "answered by the same model, tried again", 2: "answered by a peer that stood in"}
 _RUNGS = {
-    0: "not needed",
     1: "L1: the same model again",
     2: "L2: a peer of equal quality",
     3: "L3: a lighter model or the answer at hand",
@@ -28,10 +29,9 @@ _RUNGS = {
 
 def tell(record: RouteRecord, feedback: Sequence[Feedback] = ()) -> list[str]:
     """Return the story of a record, a line each."""
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.wall)) if isfinite(record.wall) else "at a time unknown"
     lines = [
-        f"request {record.id} on {at}",
-        f"  {_STATUS.get(record.status, record.status)}, on the route {record.route!r}"
+        f"request {record.id} {_when(record.wall) or 'at a time unknown'}",
+        f"  {_status(record)}, on the route {record.route!r}"
         + (f" (decided by: {record.route_type})" if record.route_type else ""),
         f"  input: {_input(record)}",
     ]
@@ -51,15 +51,60 @@ def tell(record: RouteRecord, feedback: Sequence[Feedback] = ()) -> list[str]:
     lines += [f"  {name}: cancelled, its answer was no longer needed" for name in record.cancelled]
     lines += ["", "what came of it", *_ending(record)]
     lines += _versions(record)
-    lines += [line for judgement in feedback for line in _judgement(record, judgement)]
+    judgements = sorted(feedback, key=lambda judgement: judgement.wall)
+    for number, judgement in enumerate(judgements, 1):
+        order = f" {number} of {len(judgements)}" if len(judgements) > 1 else ""
+        lines += _judgement(record, judgement, order)
     return lines
+
+
+def _when(wall: float) -> str:
+    known = isfinite(wall) and wall > 0.0
+    return time.strftime("on %Y-%m-%d %H:%M:%S UTC", time.gmtime(wall)) if known else ""
+
+
+def _status(record: RouteRecord) -> str:
+    if record.status in ("ok", "degraded"):
+        if record.level in _STOOD_IN:
+            return _STOOD_IN[record.level]
+        if record.level == 0 and _trouble(record):
+            return "answered by the default model, as the router itself failed"
+    return _STATUS.get(record.status, record.status)
+
+
+def _trouble(record: RouteRecord) -> str:
+    """Return why the router itself failed, or nothing; a rung that was needed later hides it from `fallback_reason`."""
+    reasons = (record.fallback_reason, *[step.reason for step in record.steps])
+    return next((reason for reason in reasons if reason.startswith(_ROUTER)), "").removeprefix(f"{_ROUTER}: ")
+
+
+def _ladder(record: RouteRecord) -> str:
+    if record.level:
+        return _RUNGS.get(record.level, f"L{record.level}")
+    if record.status == "error":
+        tried = [_RUNGS[level] for level in _rungs_tried(record)]
+        return f"nothing could answer; tried: {', '.join(tried)}" if tried else "nothing could answer; no rung was tried"
+    return "not needed" if record.status in ("ok", "degraded") else "not used"
+
+
+def _rungs_tried(record: RouteRecord) -> list[int]:
+    """Return the rungs that asked a model, read from the attempts and steps."""
+    again = any(
+        [attempt.model for attempt in outcome.attempts].count(name) > 1
+        for outcome in record.outcomes
+        for name in {attempt.model for attempt in outcome.attempts}
+    )
+    peer = any(attempt.model != outcome.model for outcome in record.outcomes for attempt in outcome.attempts)
+    lighter = any(step.kind == "fallback" for step in record.steps)
+    return [level for level, tried in ((1, again), (2, peer), (3, lighter)) if tried]
 
 
 def _input(record: RouteRecord) -> str:
     given = record.input
     if given is None:
         return "not recorded"
-    size = f"{given.kind} of {given.length} {'characters' if given.kind == 'text' else 'bytes'} (hash {given.hash})"
+    unit = ("character" if given.kind == "text" else "byte") + ("" if given.length == 1 else "s")
+    size = f"{given.kind} of {given.length} {unit} (hash {given.hash})"
     return f"{size}: {given.text!r}" if given.text is not None else size
 
 
@@ -112,8 +157,10 @@ def _ending(record: RouteRecord) -> list[str]:
         lines.append(f"  should have counted and could not: {', '.join(record.missing)}")
     if record.error is not None:
         lines.append(f"  error: {record.error_type}: {record.error}")
-    lines.append(f"  fallback ladder: {_RUNGS.get(record.level, f'L{record.level}')}")
-    if record.fallback_reason:
+    if trouble := _trouble(record):
+        lines.append(f"  the router could not decide, so the route's default model was asked: {trouble}")
+    lines.append(f"  fallback ladder: {_ladder(record)}")
+    if record.fallback_reason and not record.fallback_reason.startswith(_ROUTER):
         lines.append(f"  because: {record.fallback_reason}")
     if record.forced:
         lines.append("  the caller chose the model or skipped the route")
@@ -131,9 +178,10 @@ def _versions(record: RouteRecord) -> list[str]:
     return [f"  versions: {', '.join(known)}"] if known else []
 
 
-def _judgement(record: RouteRecord, judgement: Feedback) -> list[str]:
+def _judgement(record: RouteRecord, judgement: Feedback, order: str) -> list[str]:
     source = f" ({judgement.source})" if judgement.source else ""
-    lines = ["", f"feedback{source}"]
+    when = _when(judgement.wall)
+    lines = ["", f"feedback{order}{f' {when}' if when else ''}{source}"]
     if judgement.label is not None:
         verdict = "the answer was right" if judgement.label == record.label else "the answer was wrong"
         lines.append(f"  the right label is {judgement.label!r}: {verdict}")
