@@ -43,6 +43,16 @@ def test_labels_are_told_apart_by_their_first_token() -> None:
     assert scores_from_logprobs(tokens, ("positive", "negative")) == pytest.approx({"positive": 2 / 3, "negative": 1 / 3})
 
 
+def test_one_capital_letter_is_a_word_and_no_beginning_of_a_small_label() -> None:
+    labels = ("positive", "irrelevant")
+    tokens = [position("positive", positive=0.3, I=0.6, irre=0.1)]
+    assert scores_from_logprobs(tokens, labels) == pytest.approx({"positive": 0.75, "irrelevant": 0.25})
+    capitals = [position("Positive", Positive=0.3, I=0.6)]
+    assert scores_from_logprobs(capitals, labels) == pytest.approx({"positive": 1 / 3, "irrelevant": 2 / 3})
+    named = [position("a", a=0.3, B=0.6)]
+    assert scores_from_logprobs(named, ("a", "b")) == pytest.approx({"a": 1 / 3, "b": 2 / 3})
+
+
 def test_a_common_beginning_is_walked() -> None:
     labels = ("card lost", "card stolen", "other")
     tokens = [position("card", card=0.8, other=0.2), position(" lost", _lost=0.75, _stolen=0.25)]

@@ -5,6 +5,7 @@ import importlib.util
 import math
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -49,13 +50,17 @@ def llama() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     command = [sys.executable, "-c", _SERVE, str(_MODELS[0]), str(CONTEXT), KEY]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    too_late = threading.Timer(20.0, process.kill)  # ends the wait for a line that never comes
+    too_late.start()
     try:
         assert process.stdout is not None
         root = process.stdout.readline().strip()
         assert root.startswith("http://127.0.0.1:"), f"the server said {root!r}, exit code {process.poll()}"
         _wait_until_healthy(root)
+        too_late.cancel()
         yield root, process
     finally:
+        too_late.cancel()
         process.kill()
         process.communicate()
 
@@ -157,6 +162,14 @@ def test_scores_are_the_models_own_whatever_a_grammar_makes_it_say(root: str) ->
         assert reply.label == max(TWINS, key=reply.scores.__getitem__)
         scores.append(reply.scores)
     assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_another_word_with_a_labels_first_letter_is_not_that_label(root: str) -> None:
+    # The model would rather begin "I ..." or "It ..." than name a label: that is no vote for "irrelevant".
+    labels = ("positive", "irrelevant")
+    (reply,) = ask(root, ["great film"], labels=labels, logprobs=True, extra_body=only(*labels))
+    assert isinstance(reply, Prediction), reply
+    assert reply.label == reply.output == "positive"
 
 
 def test_an_answer_that_is_no_label_is_bad_output(root: str) -> None:

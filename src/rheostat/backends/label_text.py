@@ -34,14 +34,16 @@ def scores_from_logprobs(tokens: Sequence[Any], labels: Sequence[str]) -> dict[s
 
     The tokens are walked from the first. At each, every alternative that fits just one label adds its probability
     (times that of the tokens chosen before it) to that label. An alternative that fits several labels with a common
-    beginning is followed if it was the chosen one, else its probability is shared between them evenly. A chosen token
-    of quotes or white space only is stepped over. What belongs to no label is left out, and the rest is brought to
-    sum 1.
+    beginning is followed if it was the chosen one, else its probability is shared between them evenly. Beside a chosen
+    token in small letters, one capital letter is a word of its own ("I think", not "irrelevant") and belongs to no
+    small-letter label that it only begins. A chosen token of quotes or white space only is stepped over. What belongs
+    to no label is left out, and the rest is brought to sum 1.
 
     Args:
         tokens: `choices[0].logprobs.content` of a chat completion: `token`, `logprob`, perhaps `bytes`, `top_logprobs`.
     """
     names = {label: _fold(label.encode("utf-8", "surrogatepass")) for label in labels}
+    small = {label for label in labels if _is_small(label.encode("utf-8", "surrogatepass"))}
     mass = dict.fromkeys(labels, 0.0)
     alive, path, prefix = list(labels), 1.0, b""
     for position in tokens:
@@ -55,6 +57,8 @@ def scores_from_logprobs(tokens: Sequence[Any], labels: Sequence[str]) -> dict[s
             if token == chosen and (not grown or len(fitting) > 1):
                 followed, path, prefix, remaining = True, here * chance, before + token, fitting
             elif grown:
+                if len(grown) == 1 and _is_small(before + chosen) and not _is_small(before + token):
+                    fitting = [label for label in fitting if names[label] == grown or label not in small]
                 for label in fitting:
                     mass[label] += here * chance / len(fitting)
         if not followed:
@@ -104,6 +108,10 @@ def _fold(raw: bytes) -> bytes:
     """Fold letter case and strip the beginning; bytes of a character that is not complete yet are kept."""
     text = raw.decode("utf-8", "surrogateescape").lstrip(_QUOTES).casefold()
     return text.encode("utf-8", "surrogateescape")
+
+
+def _is_small(raw: bytes) -> bool:
+    return raw.decode("utf-8", "replace").lstrip(_QUOTES)[:1].islower()
 
 
 def _goes_on(rest: str) -> bool:
