@@ -140,7 +140,8 @@ def answer_of(served: Served) -> PredictAnswer:
             fast_score = outcome.prediction.confidence
     info = RouteInfo(
         record.selected_model, record.selected_version, record.route_type, record.reason, fast_score, record.weights,
-        record.level > 0 or bool(record.fallback_reason), record.level, record.fallback_reason, attempts, record.missing, record.forced,
+        record.level > 0 or bool(record.fallback_reason), record.level, record.fallback_reason, attempts,
+        record.missing, record.forced,
         record.policy_version, record.config_version, record.cost, round(record.overhead_s * 1000.0, 3),
     )  # fmt: skip
     scores, output = prediction.scores, prediction.output
