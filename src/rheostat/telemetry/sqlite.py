@@ -54,9 +54,10 @@ class SqliteSink:
     Tables: `records` (one row a request; `record` is the whole of it as JSON, `seq` rises with every row) and `feedback`
     (joined by `request_id`, in whichever order the two arrive). Clients may use a request id again: then it has several
     records, and `get` returns the newest. The view `attempts` has one row a try at a model, joined by `seq`; the view
-    `calls` has the request's id, time and route beside it. Both, and the columns of `records` beyond the first dozen, are read out of the JSON when somebody asks for them: a
-    query over every try takes about two seconds for 100,000 records (`calls` with `WHERE ts > ...` looks at those of a time
-    only). For example, p99 by model version (this is `P99_BY_VERSION`):
+    `calls` has the request's id, time and route beside it. Both, and the columns of `records` beyond the first dozen,
+    are read out of the JSON when somebody asks for them: a query over every try takes about two seconds for 100,000
+    records (`calls` with `WHERE ts > ...` looks at those of a time only). For example, p99 by model version (this is
+    `P99_BY_VERSION`):
 
         WITH ranked AS (
           SELECT model, version, elapsed_s,
