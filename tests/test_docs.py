@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rheostat.errors import FAILURES
+from rheostat.config import load_config
+from rheostat.errors import FAILURES, ConfigError
 from rheostat.policies import KINDS, parse_policy
 
 DOCS = Path(__file__).parents[1] / "docs"
-POLICIES = re.findall(r"```yaml policy\n(.*?)```", (DOCS / "guides" / "choosing-a-policy.md").read_text(), re.DOTALL)
+GUIDE = (DOCS / "guides" / "choosing-a-policy.md").read_text()
+POLICIES = re.findall(r"```yaml policy\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", POLICIES)
@@ -23,6 +27,32 @@ def test_every_policy_in_the_guide_is_one(block: str) -> None:
 def test_the_guide_shows_every_kind() -> None:
     shown = "\n".join(POLICIES)
     assert {kind for kind in KINDS if f"{kind}:" in shown} == set(KINDS)
+
+
+def test_the_guides_own_policy_keeps_the_laws_and_serves(tmp_path: Path) -> None:
+    for name, body in re.findall(r"```python file=(\S+)\n(.*?)```", GUIDE, re.DOTALL):
+        (tmp_path / name).write_text(body)
+    (tmp_path / "models.py").write_text("def sure(rows):\n    return [('yes', 0.6) for _ in rows]\n")
+    (written,) = re.findall(r"`policy: (\{my_policies.*\})`", GUIDE)
+    config = "models: {fast: &m {backend: python, callable: 'models:sure', labels: ['yes', 'no']}, large: *m}\n"
+    (tmp_path / "rheostat.yaml").write_text(f"{config}routes: {{default: {{policy: {written}}}}}\n")
+    said = [
+        subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in (["try_policy.py"], ["-m", "rheostat", "predict", "rheostat.yaml", "hello"])
+    ]
+    assert said[0].startswith("Answer(weights={'fast': 1.0}, reason='the large model failed'")
+    assert "because both say the same" in said[1]
+
+
+def test_a_misspelt_model_of_the_guides_policy_is_seen_at_load(tmp_path: Path) -> None:
+    (body,) = re.findall(r"```python file=my_policies.py\n(.*?)```", GUIDE, re.DOTALL)
+    (tmp_path / "guide_policies.py").write_text(body)
+    (tmp_path / "rheostat.yaml").write_text(
+        "models: {fast: {backend: rules, rules: []}}\n"
+        "routes: {default: {policy: {guide_policies.SecondOpinion: {small: fast, large: lrage}}}}\n"
+    )
+    with pytest.raises(ConfigError, match="lrage"):
+        load_config(tmp_path / "rheostat.yaml")
 
 
 def test_the_table_of_failures_is_the_codes() -> None:
