@@ -16,7 +16,8 @@ from rheostat.pool.backend import Backend, ModelSettings, RemoteBackend, Reply, 
 
 class PythonModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="python"):
     """`callable: package.module:name` gets a list of rows and returns as many answers, in order; with `each: true` it
-    gets one row and returns one answer. What an answer may be: `backends.reply.as_reply`.
+    gets one row and returns one answer. An answer is a label; a pair of label and confidence; a mapping of scores by
+    label that sum to 1; or a mapping with `label` and, if wanted, `confidence`, `scores` and `output`.
 
     A class is made with `args` and its instance called. A coroutine function is awaited on the event loop, so it must
     not compute long. A `labels` attribute of the callable declares the label set. The module may lie beside the

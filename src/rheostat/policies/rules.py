@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import re2
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from rheostat.policies.base import History, Policy, Use, require, settle
 from rheostat.types import Context, Decision, Decline
@@ -21,27 +21,26 @@ VARIABLES = ("text", "data", "meta", "headers", "signals", "session", "tenant", 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One rule: where everything it states holds, `use` (a model or a policy) decides.
 
-    `when` is a CEL condition over VARIABLES; a field the request does not have makes it false. `contains` holds when the
-    text has any of the words, `matches` when the pattern (RE2, linear time) is found in it. Rules of higher `priority`
-    are tried first, equal ones in the order written.
+    `when` is a CEL condition over `text`, `data`, `meta`, `headers`, `signals`, `session`, `tenant`, `route` and `pool`
+    (`pool.NAME` has `available`, `cost`, `tier`, `latency_s` and `in_flight`); a field the request does not have makes it
+    false. `contains` holds when the text has any of the words, `matches` when the pattern (RE2, linear time) is found in
+    it. Rules of higher `priority` are tried first, equal ones in the order written.
     """
 
     use: Policy
     name: str = ""
     when: str | None = None
-    contains: tuple[str, ...] | str | UnsetType = UNSET
+    contains: tuple[str, ...] | str = ()
     matches: str | None = None
     priority: int = 0
 
     def __post_init__(self) -> None:
-        stated = (self.when is not None, self.contains is not UNSET, self.matches is not None)
+        stated = (self.when is not None, bool(self.words()), self.matches is not None)
         require(any(stated), "a rule needs at least one of `when`, `contains`, `matches`")
         self.__dict__["program"] = compile_condition(self.when) if self.when is not None else None
 
     def words(self) -> tuple[str, ...]:
         """Return the words of `contains`."""
-        if isinstance(self.contains, UnsetType):
-            return ()
         return (self.contains,) if isinstance(self.contains, str) else self.contains
 
 
