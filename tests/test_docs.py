@@ -52,7 +52,7 @@ def test_a_misspelt_model_of_the_guides_policy_is_seen_at_load(tmp_path: Path) -
         "routes: {default: {policy: {guide_policies.SecondOpinion: {small: fast, large: lrage}}}}\n"
     )
     with pytest.raises(ConfigError, match="lrage"):
-        load_config(tmp_path / "rheostat.yaml")
+        load_config(str(tmp_path / "rheostat.yaml"))
 
 
 def test_the_table_of_failures_is_the_codes() -> None:
