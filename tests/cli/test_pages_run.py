@@ -108,6 +108,8 @@ def test_the_tutorial_goes_through_from_a_csv_to_a_gateway_and_an_own_policy(she
     assert "the right label is 'debugging': the answer was right" in said
     assert "my_policies.LongGoesLarge(small='fast', large='large', limit=200)" in said
     assert "decided by: long-goes-large" in said
+    assert "flowers.parquet: " in said
+    assert "answer: 'virginica'" in said
     assert (shell.folder / "report.html").stat().st_size > 10_000
 
 
