@@ -160,6 +160,8 @@ def test_explained_requests_are_told_from_their_records_with_what_was_right(ran:
 
 
 def test_it_says_how_to_go_on(ran: Ran) -> None:
+    if sys.prefix != sys.base_prefix:
+        assert 0 < ran.said.index("/bin/activate") < ran.said.index("rheostat explain --last --records")
     assert f"rheostat serve {ran.out / 'rheostat.yaml'}" in ran.said
     assert "docs/tutorials/your-own-data.md" in ran.said
     assert (Path(__file__).parents[2] / "docs/tutorials/your-own-data.md").is_file()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,7 +110,9 @@ def tell_next(place: Place, steps: Steps) -> None:
     """Say where everything lies and how to go on."""
     out = place.out
     lines = (
-        f"\nAll of it took {steps.elapsed_s:.0f} s. What is there now:",
+        f"\nAll of it took {steps.elapsed_s:.0f} s.",
+        *_activation(),
+        "\nWhat is there now:",
         f"  {out / 'report.html'}  curves, calibration, confusions, latencies: open it in a browser",
         f"  {out / 'table.txt'}, {out / 'table.json'}  the table above",
         f"  {out / 'records.sqlite'}  every request; any of them told in words:",
@@ -121,3 +125,13 @@ def tell_next(place: Place, steps: Steps) -> None:
     )
     for line in lines:
         steps.show(line)
+
+
+def _activation() -> tuple[str, ...]:
+    """The line without which a shell does not find `rheostat`, where it lies in a virtual environment."""
+    if sys.prefix == sys.base_prefix:
+        return ()
+    script = Path(sys.prefix, "bin", "activate")
+    here = Path.cwd()
+    return ("\nThe commands below need its environment, once in each shell:",
+            f"  . {script.relative_to(here) if script.is_relative_to(here) else script}")  # fmt: skip

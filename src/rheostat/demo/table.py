@@ -32,7 +32,7 @@ def table_lines(found: Results) -> list[str]:
         f"to {found.last}: share of requests that called it.  cost: CPU ms of models a request.",
         f"P50, P95, P99: ms at the client; {found.clients} clients at a time, on the same machine.",
         f"oracle: the best of {', '.join(found.among)} every time; an upper bound incl. chance.",
-        "points: paired differences in accuracy; ~: the interval holds 0, none is shown.",
+        "points: paired differences in accuracy; ~: may be chance, no difference shown.",
         *told,
     ]
 
