@@ -83,6 +83,20 @@ def wait_until_ready(port: int, process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.communicate()[1])
 
 
+def test_a_taken_admin_port_is_named_as_such(place: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        admin = f"admin: {{secret: a-secret-of-many-letters, port: {port}}}\n"
+        (place / "admin.yaml").write_text((place / "rheostat.yaml").read_text() + admin)
+        command = [sys.executable, "-m", "rheostat", "serve", "admin.yaml", "--port", "0"]
+        busy = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert busy.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: " in busy.stderr
+    assert "choose another address with `admin.host` or `admin.port`" in busy.stderr
+
+
 def test_serve_answers_and_stops_in_order(place: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -91,7 +105,8 @@ def test_serve_answers_and_stops_in_order(place: Path) -> None:
         taken.listen()
         busy = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert busy.returncode == 1
-    assert "choose another address" in busy.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: " in busy.stderr
+    assert "choose another address with --host or --port" in busy.stderr
     assert "Traceback" not in busy.stderr
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until_ready(port, process)

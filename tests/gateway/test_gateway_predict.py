@@ -103,6 +103,7 @@ def test_errors_have_one_shape(gateway: ServerHandle) -> None:
         assert reply.json["request_id"] == reply.headers["x-rheostat-request-id"] != ""
         assert set(reply.error) == {"message", "type", "param", "code"}
         assert (reply.error["type"], reply.error["code"]) == (kind, status)
+    assert "POST /v1/predict" in ask(gateway.url, "/predict").error["message"]
     assert ask(gateway.url, body={"data": "a"}).status == 200
 
 

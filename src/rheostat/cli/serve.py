@@ -36,7 +36,8 @@ def serve(
     from rheostat.telemetry import Masker
     from rheostat.telemetry.service_log import configure
 
-    masker = Masker(load_config(config).secrets)
+    loaded = load_config(config)
+    masker = Masker(loaded.secrets)
     try:
         restore = configure(level=log_level, form=log_form, masker=masker)
     except ValueError as error:
@@ -47,7 +48,11 @@ def serve(
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
             raise
-        note(f"cannot listen: {error.strerror}; choose another address with --host or --port (0 takes a free port)")
+        admin = loaded.config.admin
+        other = "--host or --port (0 takes a free port)"
+        if error.filename == f"{admin.host}:{admin.port}":
+            other = "`admin.host` or `admin.port`"
+        note(f"cannot listen on {error.filename}: {error.strerror}; choose another address with {other}")
         raise typer.Exit(FAILED) from None
     finally:
         restore()

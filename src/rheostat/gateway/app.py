@@ -79,7 +79,7 @@ class Gateway:
             known_id = request_id(found)
             page = self._gets.get(path)
             if page is None and path not in self._posts:
-                raise NotFound("there is no such page; /openapi.json lists what there is")
+                raise NotFound("there is no such page; predictions are POST /v1/predict, /openapi.json lists all there is")
             if page is None or scope["method"] not in ("GET", "HEAD"):
                 await send_not_allowed(send, known_id, b"POST" if page is None else b"GET, HEAD")
                 return
