@@ -166,3 +166,15 @@ def test_replay_wants_one_policy(run: Run) -> None:
     command = ["replay", "outcomes.parquet", "--config", "rheostat.yaml", "--route", "x"]
     assert "has no route 'x'" in run(command, code=1).stderr
     assert "no model 'huge'" in flat(run(["replay", "outcomes.parquet", "--policy", "huge"], code=2).stderr)
+
+
+def test_replay_says_when_the_policy_itself_failed(place: Path, run: Run) -> None:
+    (place / "crash_policies.py").write_text(
+        "from msgspec import Struct\n"
+        "class Crash(Struct, frozen=True):\n"
+        "    small: str\n"
+        "    def decide(self, ctx, history):\n        return self.nothing\n"
+    )
+    done = run(["replay", "outcomes.parquet", "--policy", "{crash_policies.Crash: {small: fast}}"], 1)
+    assert "the policy failed on" in flat(done.output)
+    assert "AttributeError" in done.output

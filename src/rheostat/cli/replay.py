@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rheostat.cli.console import say, say_json, told
+from rheostat.cli.console import FAILED, note, say, say_json, told
 from rheostat.cli.limits import STAGES_HELP, stages_of
 
 if TYPE_CHECKING:
     from rheostat.lab.outcomes import OutcomesTable
+    from rheostat.lab.replay import ReplayResult
 
 _TIMED = 20_000
 
@@ -52,7 +53,9 @@ def replay(
     except (ValueError, KeyError) as error:
         raise typer.BadParameter(str(error.args[0]) if error.args else str(error)) from None
     if as_json:
-        say_json({"policy": given.name, "figures": as_data(found), "counts": played.counts(), "rows_per_s": rate})
+        say_json({"policy": given.name, "figures": as_data(found), "counts": played.counts(),
+                  "policy_failed": played.failed[0], "rows_per_s": rate})  # fmt: skip
+        _warn(played)
         return
     say(f"{given.name}:")
     for line in in_words(given.policy):
@@ -61,6 +64,22 @@ def replay(
     say_figures(found)
     say()
     say(f"replayed at {rate:,.0f} rows/s")
+    _warn(played)
+
+
+def _warn(played: ReplayResult) -> None:
+    """Say where the policy itself failed: the figures there are the default model's, not the policy's.
+
+    Raises:
+        typer.Exit: it failed on every row.
+    """
+    count, first = played.failed
+    if not count:
+        return
+    note(f"warning: the policy failed on {count} of {len(played.table)} rows (first: {first}); the default model answered")
+    if count == len(played.table):
+        note("none of these figures are the policy's")
+        raise typer.Exit(FAILED)
 
 
 def _rows(table: OutcomesTable, split: str) -> tuple[str, OutcomesTable]:

@@ -39,7 +39,7 @@ def report(
 
     table = load(outcomes)
     names = stages_of(table, stages) if stages or not policy_file else _stages_in(policy_file, table)
-    wanted = goal_of(goal or ["max-share=0.2"])
+    wanted = (_goal_in(policy_file) if policy_file and not goal else None) or goal_of(goal or ["max-share=0.2"])
     try:
         tuned = [_tuned(each, table, names, wanted) for each in policy_file or []]
         said = write_report(
@@ -67,6 +67,18 @@ def _stages_in(places: list[str], table: OutcomesTable) -> tuple[str, ...]:
 
     used = {model for place in places for model in models_of(given_policy(None, "", place, None).policy)}
     return tuple(model for model in table.models if model in used)
+
+
+def _goal_in(places: list[str]) -> Goal | None:
+    """The goal that the first policy file was tuned for, so that what is tuned here has the same."""
+    import msgspec
+    import yaml
+
+    from rheostat.lab.goal import Goal
+
+    content = yaml.safe_load(Path(places[0]).read_text(encoding="utf-8"))
+    written = content.get("goal") if isinstance(content, dict) else None
+    return msgspec.convert(written, Goal) if written else None
 
 
 def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal) -> Tuned:

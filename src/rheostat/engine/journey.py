@@ -283,8 +283,9 @@ class Journey:
         self.steps.append(Step(self.at_s, kind, models, reason, propensity, weights))
 
     def _end(self, ending: Ending) -> None:
-        if self.trouble is not None and not ending.fallback_reason:
-            ending = structs.replace(ending, fallback_reason=self.trouble)
+        if self.trouble is not None:  # whatever rung was needed afterwards, this comes first
+            after = f"; {ending.fallback_reason}" if ending.fallback_reason else ""
+            ending = structs.replace(ending, fallback_reason=self.trouble + after)
         self.ending = ending
 
 

@@ -38,7 +38,8 @@ class ReplayResult:
     """What the policy did on every row of the table, row by row.
 
     `answered` is False where the request ended in an error (`error` says which) or had to be left out because the policy
-    asked a model whose outcome was not recorded. `label` is -1 there. `called` and `cancelled` are rows x models.
+    asked a model whose outcome was not recorded. `label` is -1 there. `called` and `cancelled` are rows x models. `trouble`
+    says on which rows the policy itself failed and why; there the default model answered, and not the policy.
     """
 
     table: OutcomesTable
@@ -53,6 +54,7 @@ class ReplayResult:
     reason: npt.NDArray[np.object_]
     error: npt.NDArray[np.object_]
     by: npt.NDArray[np.object_]
+    trouble: npt.NDArray[np.object_]
     left_out: Mapping[str, int] = field(default_factory=dict)
     extra_labels: tuple[str, ...] = ()
 
@@ -72,6 +74,12 @@ class ReplayResult:
         """Rows answered rightly; read it only where `judged`."""
         right: Bools = self.judged & (self.label == self.table.truth)
         return right
+
+    @property
+    def failed(self) -> tuple[int, str]:
+        """The number of rows on which the policy itself failed, and what it said on the first of them."""
+        rows = np.flatnonzero(self.trouble != "")
+        return len(rows), str(self.trouble[rows[0]]).removeprefix("router_unavailable: ") if len(rows) else ""
 
     def share(self, model: str) -> float:
         """Return the share of requests that called `model`."""
@@ -210,7 +218,7 @@ class _Run:
         self.confidence, self.cost, self.latency = np.full(n, np.nan), np.zeros(n), np.zeros(n)
         self.weights = np.zeros((n, m), np.float32)
         self.called, self.cancelled = np.zeros((n, m), dtype=bool), np.zeros((n, m), dtype=bool)
-        self.reason, self.error, self.by = (np.full(n, "", dtype=object) for _ in range(3))
+        self.reason, self.error, self.by, self.trouble = (np.full(n, "", dtype=object) for _ in range(4))
         self.left_out: dict[str, int] = {}
 
     def rows(self) -> Iterator[Cells]:
@@ -304,6 +312,7 @@ class _Run:
             raise RuntimeError("a journey stopped without an ending")
         self.latency[row] = now
         self.reason[row], self.by[row], self.level[row] = ending.reason, ending.by, ending.level
+        self.trouble[row] = journey.trouble or ""
         cost = sum([outcome.cost for outcome in journey.history])
         for name in journey.started:
             self.called[row, self.at[name]] = True
@@ -335,6 +344,7 @@ class _Run:
             reason=self.reason,
             error=self.error,
             by=self.by,
+            trouble=self.trouble,
             left_out=self.left_out,
             extra_labels=tuple(self.code)[len(self.table.labels) :],
         )

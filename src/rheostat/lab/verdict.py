@@ -16,6 +16,8 @@ from rheostat.lab.tune import Tuned, by_cost, tune
 
 WORTH: Final = 0.05
 """Relative saving below which a cheaper policy is not called cheaper."""
+MOST: Final = 0.5
+"""The part of the gap between the first and the last model that must be closed to speak of most of the way."""
 BARGAIN: Final = 0.5
 """A policy that is clearly worse than the last model must cost at most this share of it."""
 
@@ -122,8 +124,10 @@ def _headline(best: Tuned, worth: bool, use: str) -> str:
     if found.vs_last.better and found.vs_first.better:
         return f"Routing beats every single model: {what}."
     if found.vs_last.worse:
-        kept = found.quality.mean / found.single(found.last).quality.mean
-        return f"Routing buys most of {found.last} for less: {what}, {kept:.1%} of its accuracy."
+        low, high = found.single(found.first).quality.mean, found.single(found.last).quality.mean
+        closed = f"{(found.quality.mean - low) * 100:.1f} of the {(high - low) * 100:.1f} points"
+        most = "most of the way" if found.quality.mean - low >= MOST * (high - low) else "part of the way"
+        return f"Routing goes {most} to {found.last} for less: {what}, {closed} between {found.first} and {found.last}."
     saving = 1.0 - found.cost.mean / found.single(found.last).cost
     return f"Routing gives what {found.last} gives, {saving:.0%} cheaper: {what}."
 

@@ -36,7 +36,8 @@ class InputSummary(Struct, frozen=True, omit_defaults=True):
 class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION):
     """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
 
-    `status` is ok, degraded (a rung of the ladder answered), error, rejected (the client's fault), cancelled (client gone).
+    `status` is ok, degraded (a lighter model, the preset, or for the router itself the default model answered), error,
+    rejected (the client's fault), or cancelled (the client left).
     """
 
     id: str
