@@ -252,3 +252,16 @@ def test_text_that_no_file_can_hold_is_kept_readable(tmp_path: Path) -> None:
     whole = writer.finish(tmp_path / "t.parquet")
     assert (whole.ids[0], whole.labels, whole.request(0).data) == ("r?", ("l?",), "bad ? text")
     same(load(tmp_path / "t.parquet"), whole)
+
+
+def test_a_run_that_never_got_to_its_first_row_stands_in_nobodys_way(tmp_path: Path) -> None:
+    first = OutcomesWriter(tmp_path / "o.part", {"a": ModelInfo()}, data_hash="one")
+    first.close()
+    second = OutcomesWriter(tmp_path / "o.part", {"a": ModelInfo()}, data_hash="two")
+    second.append("r", "dev", "x", {"a": Outcome("a", Prediction("x", 0.5))})
+    second.close()
+    with pytest.raises(ResumeError):
+        OutcomesWriter(tmp_path / "o.part", {"a": ModelInfo()}, data_hash="three")
+    again = OutcomesWriter(tmp_path / "o.part", {"a": ModelInfo()}, data_hash="two")
+    assert again.done_ids() == {"r"}
+    again.close()

@@ -129,6 +129,11 @@ class OutcomesWriter:
         except msgspec.MsgspecError:
             raise ResumeError(f"{self._folder}/journal.bin is not ours or newer; choose another folder") from None
         if found != self._head or list(found.models) != list(self._head.models):
+            if _read_frame(self._journal) is None:  # a run that never got to its first row: nothing is lost
+                self._journal.seek(0)
+                self._journal.truncate(0)
+                self._put(self._encoder.encode(self._head))
+                return
             raise ResumeError(
                 f"{self._folder} holds an unfinished run with {_difference(found, self._head)}; "
                 "delete the folder to begin anew, or name another one"
