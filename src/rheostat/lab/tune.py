@@ -165,7 +165,7 @@ def _unreachable(batches: Sequence[Options], goal: Goal, kind: str, split: str) 
         slow = min(batch.slow(len(batch.quality) - 1, 0.95) for batch in batches)
         lines.append(f"the least share is {share:.1%}, the least cost {cost:g}, the least P95 about {slow * 1000:.3g} ms")
     if goal.sure:
-        lines.append("a limit must hold by its one-sided 95 % bound; to ask for the mean only: `sure: false`, or --mean-only")
+        lines.append("a limit must hold by its one-sided 95 % bound; set `sure: false` (--mean-only) for the mean only")
     return "; ".join(lines)
 
 
