@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rheostat.errors import StoreError
 
 APPLICATION_ID = 0x52484F53  # "RHOS"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _MAGIC = b"SQLite format 3\x00"
 
 _PAGE_BYTES = 8_192  # a page holds several records; the default of 4,096 holds two or three and costs a fifth more time
@@ -41,7 +41,7 @@ CREATE TABLE record_rows (
   ts REAL, route TEXT, status TEXT, label TEXT, selected_model TEXT, tenant TEXT, cost REAL, elapsed_s REAL,
   changed INTEGER, record TEXT
 );
-CREATE INDEX record_rows_by_id ON record_rows (id);
+CREATE UNIQUE INDEX record_rows_by_id ON record_rows (id, ts);
 CREATE INDEX record_rows_by_time ON record_rows (ts);
 CREATE VIEW records AS
   SELECT seq, {", ".join(RECORD_COLUMNS)}, {_DERIVED_COLUMNS}

@@ -32,8 +32,9 @@ _WIDTH = len(RECORD_COLUMNS)
 
 
 def _insert(rows: int) -> str:
+    # a batch that is tried again although it had been stored meets its own (id, ts); an id used anew has another time
     values = f"({', '.join('?' for _ in RECORD_COLUMNS)})"
-    return f"INSERT INTO record_rows ({', '.join(RECORD_COLUMNS)}) VALUES {', '.join([values] * rows)}"
+    return f"INSERT OR IGNORE INTO record_rows ({', '.join(RECORD_COLUMNS)}) VALUES {', '.join([values] * rows)}"
 
 
 # Every statement that runs gives up the interpreter and has to wait for the event loop to get it back: rows go in by the
