@@ -1,7 +1,7 @@
 """Pools of a small and a large model, trained on real sets: fitted on train, everything chosen on dev.
 
-Text: tf-idf of words and characters with logistic regression beside a frozen MiniLM with a logistic head. Tables: logistic
-regression beside LightGBM. Every model's probabilities are brought to the temperature that fits dev best.
+Text: tf-idf of words and characters with logistic regression beside a frozen MiniLM with a logistic head. Chinese text: few
+character pairs beside all runs of up to five characters. Tables: logistic regression beside LightGBM. Every model's probabilities are brought to the temperature that fits dev best.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 import xxhash
 
-from bench import fits, table_models, text_models
+from bench import chinese_models, fits, table_models, text_models
+from bench.chinese_models import bayes_weighted, characters
 from bench.embeddings import CACHE
 from bench.fits import Member
-from bench.labelled import SPLITS, TABLE_SETS, Rows, read_set
+from bench.labelled import CHINESE_SETS, SPLITS, TABLE_SETS, Rows, read_set
 from bench.table_models import boosted, logistic
 from bench.text_models import frozen, tfidf
 from rheostat.lab.outcomes import ModelColumns, ModelInfo, OutcomesTable, TrainingCard
@@ -51,12 +52,16 @@ def train_pool(name: str, tell: Tell, planted: str = "") -> Pool:
     labels = tuple(sorted(set(rows["train"].labels)))
     truth = {split: _codes(rows[split].labels, labels) for split in SPLITS}
     makers: dict[str, Callable[[], Member]]
-    if name in TABLE_SETS:
+    sources: tuple[Any, ...] = (fits, table_models, text_models)
+    if name in CHINESE_SETS:
+        makers = {"small": lambda: characters(rows, truth), "large": lambda: bayes_weighted(rows, truth)}
+        sources = (fits, chinese_models)
+    elif name in TABLE_SETS:
         makers = {"small": lambda: logistic(rows, truth), "large": lambda: boosted(rows, truth)}
     else:
         makers = {"small": lambda: tfidf(rows, truth), "large": lambda: frozen(rows, truth, tell, planted)}
     members = tuple(
-        _kept(f"{name}-{kind}{f'-{planted}' if planted and kind == 'large' else ''}", rows, make, tell)
+        _kept(f"{name}-{kind}{f'-{planted}' if planted and kind == 'large' else ''}", rows, sources, make, tell)
         for kind, make in makers.items()
     )
     return Pool(name, labels, {split: rows[split].inputs for split in SPLITS}, truth, members)
@@ -100,10 +105,10 @@ def _codes(labels: Sequence[str], known: tuple[str, ...]) -> NDArray[np.int32]:
     return np.array([place[label] for label in labels], dtype=np.int32)
 
 
-def _kept(name: str, rows: Mapping[str, Rows], make: Callable[[], Member], tell: Tell) -> Member:
+def _kept(name: str, rows: Mapping[str, Rows], sources: Sequence[Any], make: Callable[[], Member], tell: Tell) -> Member:
     """Return the member from `.cache`, trained anew when the data or the training code changed."""
     digest = xxhash.xxh3_64()
-    for source in (fits, table_models, text_models):
+    for source in sources:
         digest.update(Path(str(source.__file__)).read_bytes())
     digest.update(msgspec.json.encode(rows))
     folder = CACHE / "members"
