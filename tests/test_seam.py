@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rheostat.policies import models_of, parse_policy
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.testing import Act, scripted_model
-from rheostat.types import Prediction, Request
+from rheostat.types import Outcome, Prediction, Request
 from tests.engine.test_engine import Bench
 from tests.policies.test_policies import MODELS, nodes
 
@@ -27,6 +28,29 @@ CELL = st.tuples(
     st.sampled_from(LABELS),
     st.one_of(st.none(), st.floats(0, 1)),
     st.integers(1, 400),  # milliseconds
+)
+
+
+class Doubt:
+    """Signals made from answers: each needed model's confidence, .4 without one; a sum of 1.2 or more is a fault."""
+
+    def __init__(self, name: str, needs: tuple[str, ...], makes: tuple[str, ...]) -> None:
+        self.needs = needs
+        self.names = tuple(f"{name}.{model}" for model in makes)
+
+    def score(self, request: Request, signals: Mapping[str, float], outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+        assert set(outcomes) == set(self.needs)
+        assert signals["d"] is not None
+        assert request.data == "x"
+        sure = [0.4 if (found := outcomes[model].confidence) is None else found for model in self.needs]
+        if sum(sure) >= 1.2:
+            raise ValueError("too sure")
+        return {name: sum(sure) / len(sure) for name in self.names}
+
+
+ANSWERS = (
+    *(Doubt("a", (model,), (model,)) for model in MODELS),
+    Doubt("both", ("m0", "m1"), MODELS),
 )
 
 
@@ -61,9 +85,9 @@ def table_of(cells: tuple[Any, ...], peers: tuple[str, ...]) -> OutcomesTable:
     return OutcomesTable(ids, one(2, np.int8), one(0, np.int32), LABELS, columns, info, inputs=one('"x"', object))
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=800)
 @given(
-    node=nodes(),
+    node=nodes(answers=True),
     cells=st.tuples(CELL, CELL, CELL),
     signal=st.floats(0, 1),
     deadline=st.sampled_from([10.0, 0.5, 0.25]),
@@ -82,7 +106,7 @@ def test_replay_and_service_are_one(
         policy,
         table_of(cells, peers),
         fallback=ladder,
-        scorers=(Level(signal),),
+        scorers=(Level(signal), *ANSWERS),
         deadline_s=deadline,
         default=models_of(policy)[0],
     )
@@ -92,7 +116,7 @@ def test_replay_and_service_are_one(
         reply = ModelError(failure, "x") if failure else Prediction(label, confidence)
         off = BreakerSettings(failure_threshold=0)
         models[name] = scripted_model(name, Act(reply, ms / 1000), cost=float(cost), peers=peers, breaker=off)
-    bench = Bench(node, models, retry=0, preset=ladder.preset, scorers=(Level(signal),))
+    bench = Bench(node, models, retry=0, preset=ladder.preset, scorers=(Level(signal), *ANSWERS))
     (served,) = bench.run({"deadline_s": deadline})
     record = served.record
 

@@ -16,7 +16,7 @@ from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
 from rheostat.policies import models_of, signals_of, walk
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
 from rheostat.signals import FEATURES, TextFeatures, calibrated, load_calibrator
-from rheostat.signals.base import Scorer, ScorerSettings
+from rheostat.signals.base import AnswerScorer, Scorer, ScorerSettings
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
 
 Stamp = tuple[object, ...]
@@ -28,7 +28,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
     plan: Plan
     loaded: Loaded
     model_stamps: Mapping[str, Stamp]
-    scorers: Mapping[str, tuple[Stamp, Scorer]]
+    scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]
 
 
 async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
@@ -59,7 +59,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
                 await check_remote_contract(name, model.backend, settings)
         except RheostatError as error:
             problems.extend(_problems(loaded, f"models.{name}", error))
-    scorers: dict[str, tuple[Stamp, Scorer]] = {}
+    scorers: dict[str, tuple[Stamp, Scorer | AnswerScorer]] = {}
     for name, scorer in config.signals.items():
         stamp = _stamp(scorer, loaded.base)
         if previous is not None and name in previous.scorers and previous.scorers[name][0] == stamp:
@@ -109,14 +109,15 @@ def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
     return Model(name, settings, backend, float("inf") if report.skipped else report.row_s)
 
 
-def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer]]) -> Lane:
+def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]) -> Lane:
     settings = loaded.config.routes[name]
     policy = loaded.policies[name]
     allowed = settings.models or tuple(pool)
     named = tuple(model for model in models_of(policy) if model in pool)
     needed = signals_of(policy)
     features = tuple(signal for signal in needed if signal in FEATURES and signal not in scorers)
-    own: list[Scorer] = [scorers[signal][1] for signal in needed if signal in scorers]
+    wanted = [scorer for _, scorer in scorers.values() if not set(needed).isdisjoint(scorer.names)]
+    own: list[Scorer] = [scorer for scorer in wanted if not isinstance(scorer, AnswerScorer)]
     if features:
         own.append(TextFeatures(features))
     route = Route(
@@ -124,6 +125,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         fallback=settings.fallback,
         links={model: pool[model].link() for model in allowed},
         default=settings.fallback.default or (named[0] if named else allowed[0]),
+        answer_scorers=tuple(scorer for scorer in wanted if isinstance(scorer, AnswerScorer)),
     )
     held = tuple((part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None)
     return Lane(

@@ -18,7 +18,7 @@ from rheostat.pool import Model, ModelSettings, Pool
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Preset
-from rheostat.signals.base import Scorer
+from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.testing import Act, Scripted, VirtualLoop, run_virtual, scripted_model
 from rheostat.types import Prediction, Request, RouteRecord
 from rheostat.types.duration import Duration
@@ -33,7 +33,9 @@ HANG = Act(hang=True)
 class Bench:
     """An engine over scripted models."""
 
-    def __init__(self, policy: object, models: dict[str, Model], scorers: tuple[Scorer, ...] = (), **fallback: Any) -> None:
+    def __init__(
+        self, policy: object, models: dict[str, Model], scorers: tuple[Scorer | AnswerScorer, ...] = (), **fallback: Any
+    ) -> None:
         self.loop = VirtualLoop()
         self.records: list[RouteRecord] = []
         self.pool = Pool(models)
@@ -43,9 +45,15 @@ class Bench:
             fallback=FallbackSettings(**fallback),
             links={name: model.link() for name, model in models.items()},
             default=fallback.get("default") or models_of(parsed)[0],
+            answer_scorers=tuple(scorer for scorer in scorers if isinstance(scorer, AnswerScorer)),
         )
         held = tuple((p.name, p.key) for p in walk(parsed) if getattr(p, "hysteresis", None) is not None)
-        lane = Lane(name="default", route=route, held=held, scorers=scorers)
+        lane = Lane(
+            name="default",
+            route=route,
+            held=held,
+            scorers=tuple(scorer for scorer in scorers if not isinstance(scorer, AnswerScorer)),
+        )
         self.plan = Plan(version="v", lanes={"default": lane}, pool=self.pool)
         self.engine = Engine(self.loop, Holds(), (self.records.append,))
 

@@ -278,8 +278,37 @@ PAIRS = st.permutations(MODELS).map(lambda names: names[:2])
 CUTS = st.floats(0, 1)
 
 
-def nodes() -> st.SearchStrategy[object]:
-    """Any policy over three models, nested."""
+def answered() -> tuple[st.SearchStrategy[object], ...]:
+    """Policies that read signals made from answers: `a.MODEL` from that model's, `both.MODEL` from m0's and m1's."""
+    return (
+        st.builds(
+            lambda pair, signal, cuts, parallel, mode: {
+                "delegate": {
+                    "weak": pair[0], "strong": pair[1], "weight": signal, "low": min(cuts), "high": max(cuts),
+                    "parallel": parallel, "mode": mode,
+                }
+            },
+            PAIRS, st.sampled_from(["a.m0", "a.m2", "both.m1"]), st.tuples(CUTS, CUTS), st.booleans(),
+            st.sampled_from(["mix", "sample"]),
+        ),
+        st.builds(
+            lambda weights, signal, mode: {
+                "blend": {"weights": dict(zip(MODELS, weights, strict=True)), "signal": signal, "mode": mode}
+            },
+            st.tuples(st.floats(0.01, 1), st.floats(0, 1), st.floats(0, 1)), st.sampled_from(["a", "both"]),
+            st.sampled_from(["mix", "sample"]),
+        ),
+        st.builds(
+            lambda pair, signal, cut, parallel: {
+                "cascade": {"stages": list(pair), "threshold": cut, "confidence": signal, "parallel": parallel}
+            },
+            PAIRS, st.sampled_from(["a", "both"]), CUTS, st.booleans(),
+        ),
+    )  # fmt: skip
+
+
+def nodes(answers: bool = False) -> st.SearchStrategy[object]:
+    """Any policy over three models, nested; with `answers` also those that read signals made from answers."""
     simple = st.one_of(
         LEAVES,
         st.builds(
@@ -297,6 +326,7 @@ def nodes() -> st.SearchStrategy[object]:
             },
             PAIRS, st.tuples(CUTS, CUTS), st.booleans(), st.sampled_from(["mix", "sample"]),
         ),
+        *(answered() if answers else ()),
         st.builds(
             lambda weights, mode: {"blend": {"weights": dict(zip(MODELS, weights, strict=True)), "mode": mode}},
             st.tuples(st.floats(0.01, 1), st.floats(0, 1), st.floats(0, 1)), st.sampled_from(["mix", "sample"]),

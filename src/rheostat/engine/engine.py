@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rheostat.clock import Clock
 from rheostat.engine.execute import Executor
-from rheostat.engine.journey import Ending, Journey, Route
+from rheostat.engine.journey import SIGNAL_ERROR, Ending, Journey, Route
 from rheostat.engine.record import status_of, summary
 from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool
@@ -132,7 +132,7 @@ class Engine:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # the policy that needs it will miss it, and say so
-                memo["signal_error"] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
+                memo[SIGNAL_ERROR] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
         held = NOTHING_HELD
         if lane.held:
             now = self.clock.monotonic()
@@ -194,8 +194,8 @@ class Engine:
         if isinstance(error, ModelError):
             status = "cancelled" if error.kind == "cancelled" else "rejected"
         trouble = ending.fallback_reason
-        if journey is not None and trouble.startswith("router_unavailable") and "signal_error" in journey.ctx.memo:
-            trouble = f"{trouble} ({journey.ctx.memo['signal_error']})"
+        if journey is not None and trouble.startswith("router_unavailable") and SIGNAL_ERROR in journey.ctx.memo:
+            trouble = f"{trouble} ({journey.ctx.memo[SIGNAL_ERROR]})"
         kept = summary(request, lane is not None and lane.raw_input)
         elapsed = self.clock.monotonic() - request.received
         return RouteRecord(
@@ -217,6 +217,8 @@ class Engine:
             level=ending.level,
             fallback_reason=trouble,
             missing=ending.missing,
+            review=ending.review,
+            guess=ending.guess,
             signals=journey.ctx.signals if journey is not None else {},
             held=journey.ctx.held if journey is not None else {},
             steps=tuple(journey.steps) if journey is not None else (),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -16,19 +17,28 @@ from rheostat.combine import combine
 from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError
 from rheostat.policies import Policy, Use
 from rheostat.resilience.ladder import FallbackSettings, Link, next_rung, peer_of
-from rheostat.types import Answer, Call, Context, Decline, Failure, Hold, Outcome, Prediction, Step
+from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Hold, Outcome, Prediction, Step
+
+if TYPE_CHECKING:
+    from rheostat.signals.base import AnswerScorer
 
 NO_WEIGHTS: Mapping[str, float] = {}
+SIGNAL_ERROR = "signal_error"
+"""Where a context's memo says why a signal is missing."""
 NO_FALLBACK = FallbackSettings(retry=0, peer=False, lighter=False)
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """What a journey needs to know of its route. `links` holds the models this route may use."""
+    """What a journey needs to know of its route.
+
+    `links` holds the models this route may use, `answer_scorers` make signals from their answers.
+    """
 
     policy: Policy
     fallback: FallbackSettings
     links: Mapping[str, Link]
     default: str
+    answer_scorers: tuple[AnswerScorer, ...] = ()
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -44,6 +54,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     propensity: float = 1.0
     hold: Hold | None = None
     missing: tuple[str, ...] = ()
+    review: str = ""
+    guess: str | None = None
 
 
 class Journey:
@@ -54,7 +66,7 @@ class Journey:
     """
 
     __slots__ = (
-        "at_s", "by", "ctx", "ending", "fallback", "falling", "history", "in_flight", "links", "policy", "route",
+        "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy", "route",
         "standing", "started", "steps", "trouble",
     )  # fmt: skip
 
@@ -69,6 +81,9 @@ class Journey:
             self.policy, self.fallback = Use(request.force_model), NO_FALLBACK
         elif request.skip_route:
             self.policy, self.fallback = Use(route.default), NO_FALLBACK
+        self.awaiting: tuple[AnswerScorer, ...] = ()
+        if route.answer_scorers and self.policy is route.policy:
+            self._await(route.answer_scorers)
         self.history: tuple[Outcome, ...] = ()
         self.in_flight: set[str] = set()
         self.started: set[str] = set()
@@ -78,6 +93,7 @@ class Journey:
         self.by = ""
         self.falling: str | None = None  # why the ladder took over
         self.trouble: str | None = None  # the router's own failure
+        self.floor: Floor | None = None  # under which the answer, whoever gives it, is for a person to review
         self.ending: Ending | None = None
 
     def start(self, at_s: float) -> tuple[str, ...]:
@@ -148,8 +164,12 @@ class Journey:
     def _ask(self) -> tuple[str, ...]:
         if self.falling is not None:
             return self._climb()
+        heard = self._heard()
+        if self.awaiting and heard:
+            self._score(heard)
         try:
-            decision = self.policy.decide(self.ctx, self._heard())
+            decision = self.policy.decide(self.ctx, heard)
+            self.floor = getattr(decision, "floor", None) or self.floor
             if isinstance(decision, Call):
                 _check_words(decision)
                 return self._called(decision)
@@ -173,6 +193,37 @@ class Journey:
         self.falling = decision.reason
         self._note("decline", (), decision.reason)
         return self._climb()
+
+    def _await(self, scorers: tuple[AnswerScorer, ...], made: Mapping[str, float] = NO_WEIGHTS, error: str = "") -> None:
+        """Add what was made to the signals, and tell the policy what is still to come.
+
+        What a policy remembered of the old signals does not hold for the new ones, so the memo starts afresh.
+        """
+        self.awaiting = scorers
+        memo: dict[str, Any] = {key: value for key, value in self.ctx.memo.items() if key == SIGNAL_ERROR}
+        if error:
+            memo[SIGNAL_ERROR] = error
+        self.ctx = structs.replace(
+            self.ctx,
+            signals={**self.ctx.signals, **made} if made else self.ctx.signals,
+            memo=memo,
+            awaited={name: scorer.needs for scorer in scorers for name in scorer.names},
+        )
+
+    def _score(self, heard: tuple[Outcome, ...]) -> None:
+        """Make the signals whose answers are all in. One that cannot be made is no longer awaited and stays absent."""
+        came = {outcome.model: outcome for outcome in heard}
+        ready = [scorer for scorer in self.awaiting if all(model in came for model in scorer.needs)]
+        for scorer in ready:
+            made: Mapping[str, float] = NO_WEIGHTS
+            error = ""
+            try:
+                made = scorer.score(self.ctx.request, self.ctx.signals, {model: came[model] for model in scorer.needs})
+            except KeyboardInterrupt:
+                raise
+            except BaseException as failure:  # the policy that needs it will miss it, and say so
+                error = f"{scorer.names[0]}: {type(failure).__name__}: {failure}"
+            self._await(tuple(other for other in self.awaiting if other is not scorer), made, error)
 
     def _called(self, call: Call) -> tuple[str, ...]:
         fresh = tuple([model for model in call.models if model not in self.started])
@@ -216,6 +267,7 @@ class Journey:
 
     def _default(self, reason: str) -> tuple[str, ...]:
         self.policy, self.by = Use(self.route.default), "default"
+        self.awaiting = ()
         self._note("decline", (self.route.default,), reason)
         return self._ask()
 
@@ -286,7 +338,20 @@ class Journey:
         if self.trouble is not None:  # whatever rung was needed afterwards, this comes first
             after = f"; {ending.fallback_reason}" if ending.fallback_reason else ""
             ending = structs.replace(ending, fallback_reason=self.trouble + after)
-        self.ending = ending
+        self.ending = ending if self.floor is None else _held_to(self.floor, ending)
+
+
+def _held_to(floor: Floor, ending: Ending) -> Ending:
+    """Mark the answer for review when it is not sure enough; a label set aside stays as the guess."""
+    prediction = ending.prediction
+    if prediction is None:
+        return ending
+    sure = prediction.confidence
+    if sure is not None and sure >= floor.below:
+        return ending
+    why = "no confidence" if sure is None else f"confidence {sure:.4f} < {floor.below:g}"
+    said = prediction if floor.label is None else structs.replace(prediction, label=floor.label)
+    return structs.replace(ending, prediction=said, review=why, guess=prediction.label)
 
 
 def _check_words(decision: Call | Answer) -> None:

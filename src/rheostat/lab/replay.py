@@ -25,7 +25,7 @@ from rheostat.lab.outcomes import (
 from rheostat.policies import Policy, Rules, models_of, walk
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Link
-from rheostat.signals.base import Scorer
+from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.types import Attempt, Context, Failure, ModelView, Outcome, Prediction, Request
 
 _BLOCK: Final = 20_000  # rows whose columns are turned into Python numbers at a time
@@ -106,7 +106,7 @@ def replay(
     *,
     fallback: FallbackSettings | None = None,
     default: str | None = None,
-    scorers: Sequence[Scorer] = (),
+    scorers: Sequence[Scorer | AnswerScorer] = (),
     holds: Holds | None = None,
     interval_s: float = 0.0,
     deadline_s: float = float("inf"),
@@ -120,7 +120,7 @@ def replay(
     Args:
         fallback: the route's ladder. By default no rung is used, so that the policy itself is measured.
         default: the model that answers when the policy fails; by default the ladder's, else the policy's first.
-        scorers: make the signals that the policy reads; the table must have kept its inputs.
+        scorers: make the signals that the policy reads, of requests or of answers; the table must have kept its inputs.
         holds: the memory for hysteresis; a new one when None.
         interval_s: seconds between arrivals, for the age of what is held.
         deadline_s: seconds each request may take.
@@ -137,13 +137,15 @@ def replay(
         raise ValueError(
             "the policy has rules that read the request, but the table kept no inputs: evaluate with inputs kept"
         )
+    of_requests = [scorer for scorer in scorers if not isinstance(scorer, AnswerScorer)]
     route = Route(
         policy=policy,
         fallback=ladder,
         links={name: _link(info, table) for name, info in table.model_info.items() if name in table.columns},
         default=default or ladder.default or (named[0] if named else table.models[0]),
+        answer_scorers=tuple(scorer for scorer in scorers if isinstance(scorer, AnswerScorer)),
     )
-    run = _Run(table, route, scorers, holds or Holds(), deadline_s)
+    run = _Run(table, route, of_requests, holds or Holds(), deadline_s)
     for row, cells in enumerate(run.rows()):
         run.play(row, cells, row * interval_s)
         if progress is not None and (row + 1) % 1000 == 0:
@@ -151,6 +153,11 @@ def replay(
     if progress is not None:
         progress(len(table), len(table))
     return run.result()
+
+
+def unrecorded(model: str) -> str:
+    """Return what `error` says of a row that was left out because the policy asked `model`, which was not recorded."""
+    return f"no outcome of {model} recorded"
 
 
 def _link(info: ModelInfo, table: OutcomesTable) -> Link:
@@ -243,7 +250,7 @@ class _Run:
         try:
             now = self._drive(journey, cells)
         except _Absent as absent:
-            reason = f"no outcome of {absent} recorded"
+            reason = unrecorded(str(absent))
             self.error[row] = reason
             self.left_out[reason] = self.left_out.get(reason, 0) + 1
             return

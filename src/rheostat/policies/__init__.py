@@ -6,6 +6,7 @@ from rheostat.policies.blend import Blend, Delegate
 from rheostat.policies.cascade import Cascade
 from rheostat.policies.compose import Chain
 from rheostat.policies.parse import KINDS, parse_policy
+from rheostat.policies.review import Review
 from rheostat.policies.rules import Rule, Rules
 from rheostat.policies.split import Arm, Split
 
@@ -19,6 +20,7 @@ __all__ = [
     "Delegate",
     "History",
     "Policy",
+    "Review",
     "Rule",
     "Rules",
     "Split",

@@ -12,7 +12,10 @@ from rheostat.types import Answer, Call, Context, Decision, Decline
 
 
 class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fixed `weights` over any number of models; their answers are mixed, or one is drawn.
+    """Weights over any number of models; their answers are mixed, or one is drawn.
+
+    With `signal` each request has its own: a model's weight is the signal `SIGNAL.MODEL` (below 0 counts as 0) times its
+    fixed one. A signal made from answers is waited for: then all models are called first.
 
     `weights` are non-negative and sum to more than 0; models of weight 0 are never called. `mode: mix` calls all at once
     and mixes their score distributions; `mode: sample` calls one, drawn by weight and sticky by `key`. In a mix, models
@@ -20,6 +23,7 @@ class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     weights: dict[str, float]
+    signal: str | None = None
     mode: str = "mix"
     key: str = "request"
     min_weight: float = 0.5
@@ -35,23 +39,36 @@ class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def models(self) -> tuple[str, ...]:
         return tuple(self.weights)
 
+    def signals(self) -> tuple[str, ...]:
+        return tuple(f"{self.signal}.{model}" for model in self.weights) if self.signal is not None else ()
+
     def decide(self, ctx: Context, history: History) -> Decision:
-        total = sum(self.weights.values())
-        shares = {model: weight / total for model, weight in self.weights.items() if weight > 0.0}
+        weights, reason = self.weights, "fixed weights"
+        if self.signal is not None:
+            awaited = [ctx.awaited[name] for name in self.signals() if name in ctx.awaited]
+            if awaited:
+                models = dict.fromkeys((*self.weights, *(model for models in awaited for model in models)))
+                return Call(tuple(models), f"the answers give the weights ({self.signal})", self.name)
+            told = {model: max(0.0, ctx.signals[f"{self.signal}.{model}"]) for model in weights}
+            weights = {model: weights[model] * weight for model, weight in told.items()}
+            reason = "weights " + ", ".join(f"{model} {weight:.4f}" for model, weight in told.items())
+        total = sum(weights.values())
+        require(total > 0.0, f"the weights of {self.signal} sum to 0")
+        shares = {model: weight / total for model, weight in weights.items() if weight > 0.0}
         if self.mode == "sample":
             model = draw(shares, chance(self.name, ctx.request.key(self.key)))
             return settle(model, history, f"drawn with weight {shares[model]:.4f}", self.name, shares[model])
-        return mixed(shares, history, self.min_weight, "fixed weights", self.name)
+        return mixed(shares, history, self.min_weight, reason, self.name)
 
 
 class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A weight per request between a weak and a strong model, with two cuts that save the other call.
 
     The weight of `strong`, in [0, 1], is the signal `weight` when one is named, else 1 minus the confidence of the weak
-    answer (none usable: 1). Below `low` only the weak model answers, above `high` only the strong one, in between both,
-    mixed by the weight (`mode: mix`) or one drawn by it (`mode: sample`, sticky by `key`). With `parallel` both start at
-    once, and the strong call is cancelled when the weight turns out to be extreme. If one of the two fails, the other
-    answers.
+    answer (none usable: 1). A signal made from answers is waited for: the models it is made from are called first. Below
+    `low` only the weak model answers, above `high` only the strong one, in between both, mixed by the weight (`mode:
+    mix`) or one drawn by it (`mode: sample`, sticky by `key`). With `parallel` both start at once, and the strong call
+    is cancelled when the weight turns out to be extreme. If one of the two fails, the other answers.
     """
 
     weak: str
@@ -81,6 +98,10 @@ class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         weak, strong = found(history, self.weak), found(history, self.strong)
         if weak is not None and not weak.ok and strong is not None and not strong.ok:
             return Decline("both models failed", failed=True)
+        if self.weight is not None and self.weight in ctx.awaited:
+            first = both if self.parallel else ctx.awaited[self.weight]
+            names = tuple(dict.fromkeys((*first, *ctx.awaited[self.weight])))
+            return Call(names, f"the answers give the weight ({self.weight})", self.name)
         if self.weight is not None:
             weight = min(1.0, max(0.0, ctx.signals[self.weight]))
             source = self.weight

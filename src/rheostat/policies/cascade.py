@@ -18,13 +18,15 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last. With `hysteresis: [lower, upper]` the first stage answers at or above `upper`, defers below `lower`, and in
     between does what it last did for the same `key` (`session`, `tenant`, `request` or a meta field); without a memory
     the threshold decides. `blend` is the weight, in [0, 1), that the deferring answer keeps beside the later one.
-    `parallel` starts every stage at once and cancels the rest when an early one is sure.
+    `parallel` starts every stage at once and cancels the rest when an early one is sure. With `confidence: NAME` a stage's
+    confidence is the signal `NAME.STAGE` instead, as a learned rule for deferring makes it from the answer.
     """
 
     stages: tuple[str, ...]
     threshold: float | tuple[float, ...]
     hysteresis: tuple[float, float] | None = None
     key: str = "session"
+    confidence: str | None = None
     max_escalations: int = 1
     blend: float = 0.0
     parallel: bool = False
@@ -50,6 +52,9 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def models(self) -> tuple[str, ...]:
         return self.stages
 
+    def signals(self) -> tuple[str, ...]:
+        return tuple(f"{self.confidence}.{stage}" for stage in self.stages[:-1]) if self.confidence is not None else ()
+
     def decide(self, ctx: Context, history: History) -> Decision:
         passed: Outcome | None = None  # the answer that was passed over last
         escalations = 0
@@ -65,6 +70,8 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 continue
             if index == last or escalations == self.max_escalations:
                 return self._escalated(outcome, passed, reason)
+            if self.confidence is not None and (name := f"{self.confidence}.{stage}") in ctx.awaited:
+                return Call(ctx.awaited[name], f"the answers give the confidence ({name})", self.name)
             keep, reason = self._keeps(ctx, index, outcome)
             if keep:
                 hold = (self.name, KEPT) if self.hysteresis is not None and index == 0 else None
@@ -74,8 +81,8 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Decline("the last stage failed", failed=True)
 
     def _keeps(self, ctx: Context, index: int, outcome: Outcome) -> tuple[bool, str]:
-        confidence = outcome.confidence
         name = outcome.model
+        confidence = outcome.confidence if self.confidence is None else ctx.signals[f"{self.confidence}.{name}"]
         if confidence is None:
             return False, f"{name}: invalid_confidence"
         if self.hysteresis is not None and index == 0:

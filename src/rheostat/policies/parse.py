@@ -13,6 +13,7 @@ from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
 from rheostat.policies.cascade import Cascade
 from rheostat.policies.compose import Chain
+from rheostat.policies.review import Review
 from rheostat.policies.rules import Rules
 from rheostat.policies.split import Split
 
@@ -22,6 +23,7 @@ KINDS: dict[str, type] = {
     "cascade": Cascade,
     "chain": Chain,
     "delegate": Delegate,
+    "review": Review,
     "rules": Rules,
     "split": Split,
 }

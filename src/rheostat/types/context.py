@@ -29,7 +29,8 @@ PoolView = Mapping[str, ModelView]
 class Context(Struct, frozen=True):
     """Everything a decision may depend on, besides what has come back so far.
 
-    `signals` maps names to numbers; a signal that could not be computed is absent. `held` maps a policy's name to what it
+    `signals` maps names to numbers; a signal that could not be computed is absent, and so is one made from answers that
+    are not all in: `awaited` maps its name to the models it is made from. `held` maps a policy's name to what it
     last decided for this request's key. `memo` keeps what a policy derived from the other fields (it never changes a
     decision, only saves working it out again when the policy is asked a second time).
     """
@@ -39,3 +40,4 @@ class Context(Struct, frozen=True):
     pool: PoolView = {}
     held: Mapping[str, str] = {}
     memo: dict[str, Any] = field(default_factory=dict)
+    awaited: Mapping[str, tuple[str, ...]] = {}
