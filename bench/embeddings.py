@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from rheostat.backends.onnx_inputs import token_input
-from rheostat.backends.onnx_outputs import mean_pool
 from rheostat.demo.data import MINILM, extract_encoder, fetch
 from rheostat.pool.onnx_session import open_session
+from rheostat.pool.onnx_tokens import mean_pool, token_input
 
 if TYPE_CHECKING:
     import numpy as np

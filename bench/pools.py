@@ -1,7 +1,8 @@
 """Pools of a small and a large model, trained on real sets: fitted on train, everything chosen on dev.
 
 Text: tf-idf of words and characters with logistic regression beside a frozen MiniLM with a logistic head. Chinese text: few
-character pairs beside all runs of up to five characters. Tables: logistic regression beside LightGBM. Every model's probabilities are brought to the temperature that fits dev best.
+character pairs beside all runs of up to five characters. Tables: logistic regression beside LightGBM. Every model's
+probabilities are brought to the temperature that fits dev best.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _net(sizes: Mapping[str, int]) -> Any:
     import torch
     from torch import nn
 
-    class Factors(nn.Module):
+    class Factors(nn.Module):  # type: ignore[misc]
         """Main effects, pairwise products of factors, and a net over the factors; also the factors' mean size."""
 
         def __init__(self) -> None:
@@ -159,9 +159,9 @@ def _net(sizes: Mapping[str, int]) -> Any:
             self.effects = nn.ModuleList([nn.Embedding(size, 1) for size in sizes.values()])
             self.factors = nn.ModuleList([nn.Embedding(size, _FACTORS) for size in sizes.values()])
             for each in self.effects:
-                nn.init.zeros_(each.weight)  # type: ignore[arg-type]
+                nn.init.zeros_(each.weight)
             for each in self.factors:
-                nn.init.normal_(each.weight, 0.0, 0.01)  # type: ignore[arg-type]
+                nn.init.normal_(each.weight, 0.0, 0.01)
             self.base = nn.Parameter(torch.zeros(1))
             self.deep = nn.Sequential(
                 nn.Linear(len(sizes) * _FACTORS, _HIDDEN), nn.ReLU(), nn.Dropout(_DROP), nn.Linear(_HIDDEN, 1)

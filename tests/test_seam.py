@@ -124,6 +124,7 @@ def test_replay_and_service_are_one(
     assert (record.label or "-") == (every_label[result.label[0]] if result.label[0] >= 0 else "-")
     assert record.confidence == pytest.approx(result.confidence[0], nan_ok=True) or record.confidence is None
     assert record.level == result.level[0]
+    assert bool(record.review) == result.review[0]
     assert record.reason == result.reason[0]
     assert record.route_type == result.by[0]
     assert record.cost == pytest.approx(result.cost[0])

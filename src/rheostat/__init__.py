@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rheostat.learn import RoutedClassifier, RoutedRegressor
     from rheostat.policies import Policy, settle
     from rheostat.pool import Backend, RemoteBackend
     from rheostat.router import Router
@@ -27,6 +28,8 @@ _HOMES = {
     "RemoteBackend": "rheostat.pool",
     "Request": "rheostat.types",
     "RouteRecord": "rheostat.types",
+    "RoutedClassifier": "rheostat.learn",
+    "RoutedRegressor": "rheostat.learn",
     "Router": "rheostat.router",
     "SyncRouter": "rheostat.sync",
     "open_router": "rheostat.sync",
@@ -47,6 +50,8 @@ __all__ = [
     "RemoteBackend",
     "Request",
     "RouteRecord",
+    "RoutedClassifier",
+    "RoutedRegressor",
     "Router",
     "SyncRouter",
     "open_router",

@@ -340,6 +340,19 @@ def nodes(answers: bool = False) -> st.SearchStrategy[object]:
             ),
             st.builds(lambda a, b: {"split": {"arms": [{"use": a, "share": 1}, {"use": b, "share": 2}]}}, inner, inner),
             st.builds(lambda a, b: {"chain": [{"rules": [{"when": "signals.d > 0.7", "use": a}]}, b]}, inner, inner),
+            st.builds(
+                lambda a, cut, label: {"review": {"policy": a, "below": cut, "label": label}},
+                inner,
+                st.floats(0.01, 1),
+                st.sampled_from([None, "unsure"]),
+            ),
+            st.builds(
+                lambda a, b, cut, margin: {"tiers": {"signal": "d", "cuts": [cut], "use": [a, b], "hysteresis": margin}},
+                inner,
+                inner,
+                CUTS,
+                st.sampled_from([None, 0.1]),
+            ),
         ),
         max_leaves=4,
     )
@@ -365,4 +378,4 @@ def test_every_policy_obeys_the_laws(node: object, outcomes: dict[str, Outcome],
 
 
 def test_every_kind_is_drawn() -> None:
-    assert set(KINDS) == {"binary", "blend", "cascade", "chain", "delegate", "rules", "split"}
+    assert set(KINDS) == {"binary", "blend", "cascade", "chain", "delegate", "review", "rules", "split", "tiers"}

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.onnx_inputs import Input, plain_input, token_input
-from rheostat.backends.onnx_outputs import Output, choose_output, mean_pool, read_mappings, read_matrix
+from rheostat.backends.onnx_inputs import Input, plain_input
+from rheostat.backends.onnx_outputs import Output, choose_output, read_mappings, read_matrix
 from rheostat.backends.reply import as_reply
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_session import named_labels, open_session
+from rheostat.pool.onnx_tokens import mean_pool, token_input, token_vectors
 
 _ORDER_PROBES = ("", "good", "bad", "no", "the quick brown fox", "很好", "1234", "free money now!!!")
 
@@ -90,7 +91,7 @@ class OnnxClassifier:
         self._output = output
         self._logits = logits
         self._batch = batch
-        self._trunk_output = None if head is None else _embedding_output(session)
+        self._trunk_output = None if head is None else token_vectors(session)
         self._head_input = None if head is None else head.get_inputs()[0].name
 
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
@@ -176,12 +177,6 @@ def _check_shape(session: Any, output: Output, labels: tuple[str, ...] | None, i
         raise _refusal("labels", f"the file names none: {where}")
     if output.width not in (None, len(labels)) and not (output.width == 1 and len(labels) == 2):
         raise ContractError(f"labels: {len(labels)} named, the model has {output.width} outputs")
-
-
-def _embedding_output(session: Any) -> str:
-    outputs = session.get_outputs()
-    ranked = [each.name for each in outputs if len(each.shape) == 3] or [outputs[0].name]
-    return str(ranked[0])
 
 
 def _refusal(field: str, message: str) -> ConfigError:

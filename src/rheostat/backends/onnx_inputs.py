@@ -1,13 +1,12 @@
-"""Rows turned into the tensors an ONNX model takes: text, tokens, named features or plain vectors."""
+"""Rows turned into the tensors an ONNX model takes: text, named features or plain vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-from rheostat.backends.rows import feature_vector, text_in
 from rheostat.errors import ConfigError, ModelError, Problem
+from rheostat.pool.rows import feature_vector, text_in
 
 _NUMBERS = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(int64)": "int64"}
 
@@ -47,39 +46,6 @@ class TextInput:
 
         column = np.array(prepared, dtype=object)
         return {self._name: column.reshape(-1, 1) if self._rank == 2 else column}
-
-
-class TokenInput:
-    """Token ids, mask and types for a transformer encoder, padded to the longest text of the batch."""
-
-    probes: tuple[Any, ...] | None = None
-
-    def __init__(self, tokenizer: Any, names: Sequence[str]) -> None:
-        self._tokenizer = tokenizer
-        self._names = tuple(names)
-        padding = tokenizer.padding
-        self._pad = int(padding["pad_id"]) if padding else int(tokenizer.token_to_id("[PAD]") or 0)
-        tokenizer.no_padding()
-
-    def prepare(self, row: Any) -> Any:
-        return self._tokenizer.encode(text_in(row))
-
-    def size(self, prepared: Any) -> int:
-        return len(prepared.ids)
-
-    def feed(self, prepared: Sequence[Any]) -> dict[str, Any]:
-        import numpy as np
-
-        shape = (len(prepared), max(1, *(len(each.ids) for each in prepared), 1))
-        tensors = {name: np.zeros(shape, dtype=np.int64) for name in self._names}
-        if "input_ids" in tensors:
-            tensors["input_ids"].fill(self._pad)
-        columns = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
-        for line, each in enumerate(prepared):
-            for name, tensor in tensors.items():
-                values = getattr(each, columns[name])
-                tensor[line, : len(values)] = values
-        return tensors
 
 
 class FeatureInput:
@@ -130,26 +96,6 @@ class VectorInput:
         import numpy as np
 
         return {self._name: np.array(prepared, dtype=self._dtype)}
-
-
-def token_input(path: Path, session: Any, max_length: int) -> TokenInput:
-    """Read a `tokenizer.json`.
-
-    Raises:
-        ConfigError: it cannot be read, or the model has inputs a tokenizer cannot give.
-    """
-    from tokenizers import Tokenizer
-
-    known = {"input_ids", "attention_mask", "token_type_ids"}
-    names = [each.name for each in session.get_inputs()]
-    if not known.issuperset(names):
-        raise ConfigError([Problem("tokenizer", None, f"the model takes {names}; a tokenizer gives {sorted(known)}")])
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise ConfigError([Problem("tokenizer", None, f"{path.name} is no tokenizer.json: {error}")]) from error
-    tokenizer.enable_truncation(max_length)
-    return TokenInput(tokenizer, names)
 
 
 def plain_input(session: Any, features: Sequence[str]) -> Input:

@@ -12,7 +12,6 @@ from rheostat.pool.backend import Reply
 from rheostat.types import Prediction
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _FLOATS = ("tensor(float)", "tensor(double)", "tensor(float16)")
@@ -82,22 +81,6 @@ def _read_line(line: list[float], labels: Sequence[str], logits: bool) -> Reply:
 def read_mappings(values: Sequence[Any], labels: Sequence[str] | None) -> list[Reply]:
     """Read skl2onnx's ZipMap: one mapping of class to probability a row."""
     return [as_reply({str(key): number for key, number in each.items()}, labels) for each in values]
-
-
-def mean_pool(hidden: NDArray[Any], mask: NDArray[Any] | None) -> NDArray[np.float32]:
-    """Return (n, width) sentence embeddings of length 1 from (n, tokens, width) token vectors, padding left out.
-
-    A matrix that is pooled already is only brought to length 1. Source: Reimers & Gurevych, Sentence-BERT (2019).
-    """
-    import numpy as np
-
-    pooled = np.asarray(hidden, dtype=np.float32)
-    if pooled.ndim == 3:
-        weights = np.ones(pooled.shape[:2], np.float32) if mask is None else np.asarray(mask, np.float32)
-        total = np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
-        pooled = np.einsum("nth,nt->nh", pooled, weights) / total
-    unit: NDArray[np.float32] = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
-    return unit
 
 
 def _softmax(line: Sequence[float]) -> list[float]:

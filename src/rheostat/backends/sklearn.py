@@ -10,9 +10,9 @@ from typing import Any
 
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import as_reply
-from rheostat.backends.rows import feature_matrix
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
+from rheostat.pool.rows import feature_matrix
 
 
 class SklearnModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sklearn"):

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.lexicon import Lexicon, read_lexicon
-from rheostat.backends.rows import text_in
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
+from rheostat.pool.rows import text_in
 from rheostat.types import Prediction
 from rheostat.types.text import normalise_text, well_formed
 

@@ -9,6 +9,7 @@ from rheostat.cli.check import check
 from rheostat.cli.curve import curve
 from rheostat.cli.demo import demo
 from rheostat.cli.evaluate import evaluate
+from rheostat.cli.experiment import experiment
 from rheostat.cli.explain import explain
 from rheostat.cli.init import init
 from rheostat.cli.predict import predict
@@ -21,7 +22,7 @@ from rheostat.cli.version import version
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, explain)),
-    ("Decide from data", (evaluate, calibrate, tune, report, replay, curve)),
+    ("Decide from data", (evaluate, calibrate, tune, report, experiment, replay, curve)),
     ("About", (version,)),
 )
 

@@ -12,7 +12,7 @@ from rheostat.errors import ConfigError, NotFound
 if TYPE_CHECKING:
     from rheostat.policies import Policy
     from rheostat.resilience.ladder import FallbackSettings
-    from rheostat.signals.base import Scorer
+    from rheostat.signals.base import AnswerScorer, Scorer
 
 
 class Given(NamedTuple):
@@ -20,7 +20,7 @@ class Given(NamedTuple):
 
     name: str
     policy: Policy
-    scorers: tuple[Scorer, ...] = ()
+    scorers: tuple[Scorer | AnswerScorer, ...] = ()
     fallback: FallbackSettings | None = None
 
 
@@ -73,10 +73,10 @@ def _of_config(config: str, route: str) -> Given:
         raise NotFound(f"{config} has no route {route!r}; it has: {', '.join(loaded.policies)}")
     policy = loaded.policies[route]
     own = loaded.config.signals
-    scorers: list[Scorer] = [
+    scorers: list[Scorer | AnswerScorer] = [
         settings.open(name, loaded.base)
         for name, settings in own.items()
-        if any(signal == name or signal.startswith((f"{name}_", f"{name}.")) for signal in signals_of(policy))
+        if not set(settings.signals(name)).isdisjoint(signals_of(policy))
     ]
     features = tuple(signal for signal in signals_of(policy) if signal in FEATURES and signal not in own)
     scorers += [TextFeatures(features)] if features else []

@@ -43,7 +43,7 @@ def replay(
 
     given = given_policy(config, route, policy_file, policy)
     table = load(outcomes)
-    name, part = _rows(table, split)
+    name, part = rows_of(table, split)
     models = stages_of(table, stages)
     try:
         found, played = figures(
@@ -82,7 +82,8 @@ def _warn(played: ReplayResult) -> None:
         raise typer.Exit(FAILED)
 
 
-def _rows(table: OutcomesTable, split: str) -> tuple[str, OutcomesTable]:
+def rows_of(table: OutcomesTable, split: str) -> tuple[str, OutcomesTable]:
+    """Return the rows of a split with its name; `auto` is test when the table has such rows, else all of them."""
     from rheostat.lab.outcomes import SPLITS
 
     if split not in (*SPLITS, "all", "auto"):

@@ -12,9 +12,10 @@ from rheostat.config.check_routes import check_routes
 from rheostat.config.draft import Draft, nearest
 from rheostat.errors import Problem
 from rheostat.pool import ModelSettings
+from rheostat.signals.base import ScorerSettings
 
-FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration")
-"""Settings of models and signals that name a file."""
+FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder")
+"""Settings of models and signals that name a file or a folder."""
 RUNS = ("auto", "inline", "thread")
 
 
@@ -102,9 +103,12 @@ def _circles(draft: Draft) -> None:
 
 
 def _references(draft: Draft) -> None:
+    whole = {entry: scorer for entry, scorer in draft.signals.items() if isinstance(scorer, ScorerSettings)}
+    broken = [entry for entry in draft.signals if entry not in whole]
+    made = [*broken, *(name for entry, scorer in whole.items() for name in scorer.signals(entry))]
     for kind, name, path, line in draft.reader.references:
-        known = [*draft.signals, *draft.features] if kind == "signal" else list(draft.models)
-        if name not in known:
+        known = [*made, *draft.features] if kind == "signal" else list(draft.models)
+        if name not in known and not (kind == "signal" and name.split(".")[0] in broken):
             draft.decoder.problem(path, line, f"unknown {kind} `{name}`; {nearest(name, known)}")
 
 

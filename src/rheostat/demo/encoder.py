@@ -6,11 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rheostat.backends.onnx_inputs import token_input
-from rheostat.backends.onnx_outputs import mean_pool
-from rheostat.pool.onnx_session import open_session
+from rheostat.pool.onnx_tokens import TextEncoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,15 +50,10 @@ def quantise(source: Path, target: Path) -> Path:
 
 
 class Encoder:
-    """Embeds texts exactly as the `onnx` backend does when it serves encoder and head: one text at a time.
-
-    An 8-bit encoder scales its activations by what is in the batch, so a text in a batch gets slightly other numbers
-    than alone; requests come alone.
-    """
+    """Embeds texts exactly as the `onnx` backend does when it serves encoder and head: one text at a time."""
 
     def __init__(self, path: Path, tokenizer: Path) -> None:
-        self._session = open_session(path, 1, "path")
-        self._source = token_input(tokenizer, self._session, MAX_LENGTH)
+        self._encoder = TextEncoder(path, tokenizer, MAX_LENGTH)
 
     def embed(self, texts: Sequence[str], done: Callable[[int], None]) -> NDArray[np.float32]:
         """Return (texts, width) embeddings of length 1, computed on all cores; `done` hears how many more are ready."""
@@ -77,9 +70,4 @@ class Encoder:
     def _block(self, texts: Sequence[str]) -> NDArray[np.float32]:
         import numpy as np
 
-        return np.concatenate([self._one(text) for text in texts])
-
-    def _one(self, text: str) -> Any:
-        feed = self._source.feed([self._source.prepare(text)])
-        (hidden, *_) = self._session.run(None, feed)
-        return mean_pool(hidden, feed["attention_mask"])
+        return np.concatenate([self._encoder.embed(text) for text in texts])

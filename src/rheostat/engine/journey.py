@@ -66,8 +66,8 @@ class Journey:
     """
 
     __slots__ = (
-        "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy", "route",
-        "standing", "started", "steps", "trouble",
+        "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy",
+        "route", "standing", "started", "steps", "trouble",
     )  # fmt: skip
 
     def __init__(self, route: Route, ctx: Context) -> None:

@@ -26,7 +26,9 @@ _DIGITS = [str(number).encode() for number in range(64)]
 
 
 class RouteInfo(Struct, frozen=True):
-    """How the answer came about. `fast_score` is the confidence of the first model that answered; times in milliseconds."""
+    """How the answer came about. `fast_score` is the confidence of the first model that answered; times in milliseconds.
+    With `review` a person should look at the answer, `review_reason` says why, and `guess` is the pool's best guess.
+    """
 
     selected_model: str
     selected_version: str
@@ -40,6 +42,9 @@ class RouteInfo(Struct, frozen=True):
     attempts: int
     missing: tuple[str, ...]
     forced: bool
+    review: bool
+    review_reason: str
+    guess: str | None
     policy_version: str
     config_version: str
     cost: float
@@ -141,7 +146,7 @@ def answer_of(served: Served) -> PredictAnswer:
     info = RouteInfo(
         record.selected_model, record.selected_version, record.route_type, record.reason, fast_score, record.weights,
         record.level > 0 or bool(record.fallback_reason), record.level, record.fallback_reason, attempts,
-        record.missing, record.forced,
+        record.missing, record.forced, bool(record.review), record.review, record.guess,
         record.policy_version, record.config_version, record.cost, round(record.overhead_s * 1000.0, 3),
     )  # fmt: skip
     scores, output = prediction.scores, prediction.output

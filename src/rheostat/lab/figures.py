@@ -14,7 +14,7 @@ from rheostat.lab.outcomes import Floats, OutcomesTable
 from rheostat.lab.replay import ReplayResult, replay
 from rheostat.policies import Policy, models_of
 from rheostat.resilience.ladder import FallbackSettings
-from rheostat.signals.base import Scorer
+from rheostat.signals.base import AnswerScorer, Scorer
 
 
 class Wait(NamedTuple):
@@ -93,7 +93,7 @@ def figures(
     draws: int = 2000,
     seed: int = 0,
     fallback: FallbackSettings | None = None,
-    scorers: Sequence[Scorer] = (),
+    scorers: Sequence[Scorer | AnswerScorer] = (),
     default: str | None = None,
 ) -> tuple[Figures, ReplayResult]:
     """Replay `policy` and compare it with each model alone, the oracle and blind chance.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -52,7 +53,7 @@ class Sureness(NamedTuple):
     correct: Floats
 
 
-def _drawn(draw: Callable[[Any], None], width: float, height: float) -> str:
+def drawn(draw: Callable[[Any], None], width: float, height: float) -> str:
     """Run `draw` on fresh axes and return the picture as a data URI.
 
     Raises:
@@ -73,11 +74,13 @@ def _drawn(draw: Callable[[Any], None], width: float, height: float) -> str:
         axes.patch.set_alpha(0.0)
         draw(axes)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        with warnings.catch_warnings():  # the browser brings its own fonts for letters that matplotlib's lacks
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A name short enough for a picture, without what an SVG cannot hold."""
     clean = "".join(c if c >= " " and not "\ud800" <= c <= "\udfff" else "�" for c in text)
     return clean if len(clean) <= 28 else clean[:27] + "…"
@@ -88,7 +91,7 @@ def _some(count: int) -> Any:
     return np.unique(np.linspace(0, count - 1, min(count, _POINTS)).astype(int))
 
 
-def _percent(axes: Any, x: bool = False, y: bool = False) -> None:
+def percent(axes: Any, x: bool = False, y: bool = False) -> None:
     from matplotlib.ticker import PercentFormatter
 
     if x:
@@ -104,7 +107,7 @@ def cost_quality(curves: Mapping[str, ThresholdCurve], models: Sequence[Mark], r
         costs, qualities = [m.cost for m in models], [m.quality for m in models]
         for colour, (name, curve) in zip(COLOURS, curves.items(), strict=False):
             at = _some(len(curve))
-            axes.plot(curve.cost[at], curve.quality[at], color=colour, lw=1.6, label=_plain(name), zorder=2)
+            axes.plot(curve.cost[at], curve.quality[at], color=colour, lw=1.6, label=plain(name), zorder=2)
             costs += curve.cost[at].tolist()
             qualities += curve.quality[at].tolist()
         kept = hull(costs, qualities)
@@ -112,21 +115,21 @@ def cost_quality(curves: Mapping[str, ThresholdCurve], models: Sequence[Mark], r
         for mark in models:
             axes.plot(mark.cost, mark.quality, "s", color="#1c1917", ms=7, zorder=4)
             axes.annotate(
-                _plain(mark.name), (mark.cost, mark.quality), textcoords="offset points", xytext=(0, -15), ha="center"
+                plain(mark.name), (mark.cost, mark.quality), textcoords="offset points", xytext=(0, -15), ha="center"
             )
         for colour, mark in zip(COLOURS[1:], routed, strict=False):
             spread = None
             if mark.low is not None and mark.high is not None:
                 spread = [[max(0.0, mark.quality - mark.low)], [max(0.0, mark.high - mark.quality)]]
             axes.errorbar(mark.cost, mark.quality, spread, fmt="o", color=colour, ms=7, capsize=3, zorder=5,
-                          label=f"chosen: {_plain(mark.name)}")  # fmt: skip
+                          label=f"chosen: {plain(mark.name)}")  # fmt: skip
         axes.margins(0.09, 0.12)
         axes.set_xlabel("mean cost per request")
         axes.set_ylabel("accuracy")
-        _percent(axes, y=True)
+        percent(axes, y=True)
         axes.figure.legend(loc="outside lower center", ncols=3)
 
-    return _drawn(draw, 6.4, 4.8)
+    return drawn(draw, 6.4, 4.8)
 
 
 def share_quality(curve: ThresholdCurve, name: str, budget: float | None) -> str:
@@ -134,17 +137,17 @@ def share_quality(curve: ThresholdCurve, name: str, budget: float | None) -> str
 
     def draw(axes: Any) -> None:
         at = _some(len(curve))
-        axes.plot(curve.share[at], curve.quality[at], color=COLOURS[0], lw=1.8, label=_plain(name))
+        axes.plot(curve.share[at], curve.quality[at], color=COLOURS[0], lw=1.8, label=plain(name))
         ends = [float(curve.correct[:, 0].mean()), float(curve.alone.mean())]
         axes.plot([0, 1], ends, "--", color="#57534e", lw=1.1, label="sent blindly")
         if budget is not None:
             axes.axvline(budget, color=COLOURS[1], lw=1, ls=":", label=f"budget {budget:.0%}")
-        axes.set_xlabel(f"share of requests that call {_plain(curve.stages[-1])}")
+        axes.set_xlabel(f"share of requests that call {plain(curve.stages[-1])}")
         axes.set_ylabel("accuracy")
-        _percent(axes, x=True, y=True)
+        percent(axes, x=True, y=True)
         axes.figure.legend(loc="outside lower center", ncols=3)
 
-    return _drawn(draw, 6.4, 4.8)
+    return drawn(draw, 6.4, 4.8)
 
 
 def confidence_error(models: Sequence[Sureness], cuts: Sequence[float]) -> str:
@@ -156,7 +159,7 @@ def confidence_error(models: Sequence[Sureness], cuts: Sequence[float]) -> str:
         width = 0.8 / max(len(models), 1)
         for index, (model, table) in enumerate(zip(models, found, strict=True)):
             for band, one in enumerate(table):
-                label = _plain(model.name) if band == 0 else None
+                label = plain(model.name) if band == 0 else None
                 error = 0.0 if not one.rows else 1.0 - one.accuracy
                 place = band + (index - (len(models) - 1) / 2) * width
                 axes.bar(place, error, width * 0.92, color=COLOURS[index % len(COLOURS)], label=label)
@@ -165,10 +168,10 @@ def confidence_error(models: Sequence[Sureness], cuts: Sequence[float]) -> str:
         axes.set_xlabel("confidence")
         axes.set_ylabel("share wrong")
         axes.grid(axis="x", visible=False)
-        _percent(axes, y=True)
+        percent(axes, y=True)
         axes.legend()
 
-    return _drawn(draw, 5.6, 4.4)
+    return drawn(draw, 5.6, 4.4)
 
 
 def reliability(models: Sequence[Sureness]) -> str:
@@ -181,13 +184,13 @@ def reliability(models: Sequence[Sureness]) -> str:
             sizes = [16 + 160 * b.rows / len(model.correct) for b in table]
             x, y = [b.confidence for b in table], [b.accuracy for b in table]
             error = ece(model.confidence, model.correct)
-            axes.plot(x, y, color=colour, lw=1.2, label=f"{_plain(model.name)} (ECE {error:.3f})")
+            axes.plot(x, y, color=colour, lw=1.2, label=f"{plain(model.name)} (ECE {error:.3f})")
             axes.scatter(x, y, sizes, color=colour, alpha=0.75)
         axes.set_xlabel("confidence (bigger dots: more rows)")
         axes.set_ylabel("share right")
         axes.legend(loc="upper left")
 
-    return _drawn(draw, 5.6, 4.4)
+    return drawn(draw, 5.6, 4.4)
 
 
 def risk(models: Sequence[Sureness]) -> str:
@@ -197,11 +200,11 @@ def risk(models: Sequence[Sureness]) -> str:
         for colour, model in zip(COLOURS, models, strict=False):
             curve = risk_coverage(model.confidence, model.correct)
             at = _some(len(curve.coverage))
-            axes.plot(curve.coverage[at], curve.risk[at], color=colour, lw=1.6, label=_plain(model.name))
+            axes.plot(curve.coverage[at], curve.risk[at], color=colour, lw=1.6, label=plain(model.name))
         axes.set_xlabel("share accepted, most confident first")
         axes.set_ylabel("error among accepted")
         axes.set_ylim(bottom=0)
-        _percent(axes, x=True, y=True)
+        percent(axes, x=True, y=True)
         axes.legend(loc="upper left")
 
-    return _drawn(draw, 5.6, 4.4)
+    return drawn(draw, 5.6, 4.4)

@@ -39,7 +39,8 @@ class ReplayResult:
 
     `answered` is False where the request ended in an error (`error` says which) or had to be left out because the policy
     asked a model whose outcome was not recorded. `label` is -1 there. `called` and `cancelled` are rows x models. `trouble`
-    says on which rows the policy itself failed and why; there the default model answered, and not the policy.
+    says on which rows the policy itself failed and why; there the default model answered, and not the policy. `review` is
+    True where the answer was marked for a person.
     """
 
     table: OutcomesTable
@@ -55,6 +56,7 @@ class ReplayResult:
     error: npt.NDArray[np.object_]
     by: npt.NDArray[np.object_]
     trouble: npt.NDArray[np.object_]
+    review: Bools
     left_out: Mapping[str, int] = field(default_factory=dict)
     extra_labels: tuple[str, ...] = ()
 
@@ -66,8 +68,8 @@ class ReplayResult:
 
     @property
     def judged(self) -> Bools:
-        """Rows that can be called right or wrong: answered, and the right label is known."""
-        return self.answered & self.table.known
+        """Rows that can be called right or wrong: answered and not left to a person, and the right label is known."""
+        return self.answered & ~self.review & self.table.known
 
     @property
     def correct(self) -> Bools:
@@ -87,7 +89,12 @@ class ReplayResult:
 
     def counts(self) -> dict[str, int]:
         """Count what became of the rows: judged, answered without a right label to compare, and errors by kind."""
-        counts = {"judged": int(self.judged.sum()), "no right label given": int((self.answered & ~self.judged).sum())}
+        unknown = self.answered & ~self.review & ~self.table.known
+        counts = {
+            "judged": int(self.judged.sum()),
+            "for review": int(self.review.sum()),
+            "no right label given": int(unknown.sum()),
+        }
         for what in self.error[~self.answered]:
             counts[what] = counts.get(what, 0) + 1
         return {name: count for name, count in counts.items() if count or name == "judged"}
@@ -226,6 +233,7 @@ class _Run:
         self.weights = np.zeros((n, m), np.float32)
         self.called, self.cancelled = np.zeros((n, m), dtype=bool), np.zeros((n, m), dtype=bool)
         self.reason, self.error, self.by, self.trouble = (np.full(n, "", dtype=object) for _ in range(4))
+        self.review = np.zeros(n, dtype=bool)
         self.left_out: dict[str, int] = {}
 
     def rows(self) -> Iterator[Cells]:
@@ -320,6 +328,7 @@ class _Run:
         self.latency[row] = now
         self.reason[row], self.by[row], self.level[row] = ending.reason, ending.by, ending.level
         self.trouble[row] = journey.trouble or ""
+        self.review[row] = bool(ending.review)
         cost = sum([outcome.cost for outcome in journey.history])
         for name in journey.started:
             self.called[row, self.at[name]] = True
@@ -352,6 +361,7 @@ class _Run:
             error=self.error,
             by=self.by,
             trouble=self.trouble,
+            review=self.review,
             left_out=self.left_out,
             extra_labels=tuple(self.code)[len(self.table.labels) :],
         )

@@ -9,6 +9,7 @@ from rheostat.policies.parse import KINDS, parse_policy
 from rheostat.policies.review import Review
 from rheostat.policies.rules import Rule, Rules
 from rheostat.policies.split import Arm, Split
+from rheostat.policies.tiers import Tiers
 
 __all__ = [
     "KINDS",
@@ -24,6 +25,7 @@ __all__ = [
     "Rule",
     "Rules",
     "Split",
+    "Tiers",
     "Use",
     "found",
     "models_of",

@@ -16,6 +16,7 @@ from rheostat.policies.compose import Chain
 from rheostat.policies.review import Review
 from rheostat.policies.rules import Rules
 from rheostat.policies.split import Split
+from rheostat.policies.tiers import Tiers
 
 KINDS: dict[str, type] = {
     "binary": Binary,
@@ -26,6 +27,7 @@ KINDS: dict[str, type] = {
     "review": Review,
     "rules": Rules,
     "split": Split,
+    "tiers": Tiers,
 }
 """Policies by the name they have in the config."""
 

@@ -27,7 +27,7 @@ class Holds:
 
     def get(self, key: str, now: float) -> str | None:
         """Return what is held for `key`, or None."""
-        key = _short(key)
+        key = short_key(key)
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -41,7 +41,7 @@ class Holds:
 
     def put(self, key: str, value: str, now: float) -> None:
         """Hold `value` for `key`."""
-        key = _short(key)
+        key = short_key(key)
         self._entries[key] = (value, now)
         self._entries.move_to_end(key)
         while len(self._entries) > self.limit:
@@ -51,5 +51,6 @@ class Holds:
             del self._entries[oldest]
 
 
-def _short(key: str) -> str:
+def short_key(key: str) -> str:
+    """Return a key of at most `MAX_KEY` characters: itself, or its hash."""
     return key if len(key) <= MAX_KEY else xxhash.xxh3_128_hexdigest(key.encode("utf-8", "surrogatepass"))

@@ -3,11 +3,17 @@
 from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.signals.calibrated import Calibrated, CalibratedRemote, calibrated
 from rheostat.signals.calibrator import Calibrator, load_calibrator, save_calibrator
+from rheostat.signals.feature_line import FeatureLine
+from rheostat.signals.learned import LearnedCard, LearnedScorerSettings
 from rheostat.signals.onnx_scorer import OnnxScorerSettings, ScorerError
 from rheostat.signals.python_scorer import PythonScorerSettings
 from rheostat.signals.text import FEATURES, TextFeatures
 
-SCORERS: dict[str, type[ScorerSettings]] = {"onnx": OnnxScorerSettings, "python": PythonScorerSettings}
+SCORERS: dict[str, type[ScorerSettings]] = {
+    "onnx": OnnxScorerSettings,
+    "learned": LearnedScorerSettings,
+    "python": PythonScorerSettings,
+}
 """Settings by the name that `scorer:` takes in a config."""
 
 __all__ = [
@@ -16,6 +22,8 @@ __all__ = [
     "Calibrated",
     "CalibratedRemote",
     "Calibrator",
+    "FeatureLine",
+    "LearnedCard",
     "Scorer",
     "ScorerError",
     "ScorerSettings",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rheostat.errors import ConfigError, Problem, RheostatError
 from rheostat.pool.onnx_session import named_labels, open_session
 from rheostat.signals.base import Scorer, ScorerSettings
-from rheostat.signals.text import FEATURES, TextFeatures, unknown_feature
+from rheostat.signals.feature_line import FeatureLine
 from rheostat.types import Request
 from rheostat.types.text import well_formed
 
@@ -27,8 +27,9 @@ class OnnxScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_unkno
     """`path` to an ONNX model that says how likely something is.
 
     With `features` it gets a float matrix: names of text features, `meta.FIELD` or `data.FIELD` (truth values are 0
-    and 1, what is missing or no number is NaN). Without, it takes the text itself. `positive` names the class whose
-    probability is the signal; the default is the last one, which is `1` or `true` in a model with two classes.
+    and 1, what is missing or no number is NaN), `meta.FIELD=VALUE` (1 where the field is that value, else 0). Without, it
+    takes the text itself. `positive` names the class whose probability is the signal; the default is the last one, which
+    is `1` or `true` in a model with two classes.
     """
 
     path: str
@@ -41,9 +42,7 @@ class OnnxScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_unkno
         Raises:
             ConfigError: a feature is unknown, the file is no ONNX model, or its inputs or outputs are of another kind.
         """
-        unknown = [each for each in self.features if not each.startswith(("meta.", "data.")) and each not in FEATURES]
-        if unknown:
-            raise ConfigError([Problem("features", None, f"{unknown_feature(each)}, or meta.{each}") for each in unknown])
+        line = FeatureLine(self.features)
         path = Path(base, self.path)
         session = open_session(path, 1, "path")
         inputs = session.get_inputs()
@@ -55,13 +54,13 @@ class OnnxScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_unkno
         width = inputs[0].shape[-1]
         if self.features and isinstance(width, int) and width != len(self.features):
             raise ConfigError([Problem("features", None, f"{len(self.features)} named, the model takes {width}")])
-        return OnnxScorer(name, session, self.features, *_output(session, path, self.positive))
+        return OnnxScorer(name, session, line, *_output(session, path, self.positive))
 
 
 class OnnxScorer:
     """Runs the session on one request."""
 
-    def __init__(self, name: str, session: Any, features: Sequence[str], output: str, read: Callable[[Any], float]) -> None:
+    def __init__(self, name: str, session: Any, line: FeatureLine, output: str, read: Callable[[Any], float]) -> None:
         self.names: tuple[str, ...] = (name,)
         self._name = name
         self._session = session
@@ -69,8 +68,7 @@ class OnnxScorer:
         self._rank = len(session.get_inputs()[0].shape)
         self._outputs = [output]
         self._read = read
-        self._features = tuple(features)
-        self._text = TextFeatures(each for each in features if each in FEATURES)
+        self._line = line
 
     def score(self, request: Request) -> Mapping[str, float]:
         """Return the signal.
@@ -89,19 +87,10 @@ class OnnxScorer:
     def _tensor(self, request: Request) -> Any:
         import numpy as np
 
-        if not self._features:
+        if not self._line.names:
             text = np.array([well_formed(request.text).replace("\x00", " ")], dtype=object)
             return text.reshape(1, 1) if self._rank == 2 else text
-        found = self._text.measure(request.text)
-        line = [found[each] if each in found else _field(request, each) for each in self._features]
-        return np.array([line], dtype=np.float32)
-
-
-def _field(request: Request, name: str) -> float:
-    place, _, key = name.partition(".")
-    source = request.meta if place == "meta" else request.data
-    value = source.get(key) if isinstance(source, Mapping) else None
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e38 else math.nan
+        return np.array([self._line.read(request)], dtype=np.float32)
 
 
 def _output(session: Any, path: Path, positive: str) -> tuple[str, Callable[[Any], float]]:

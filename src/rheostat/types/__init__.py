@@ -1,7 +1,7 @@
 """What is passed between the rooms: frozen structs, no behaviour to speak of."""
 
 from rheostat.types.context import Context, ModelView, PoolView
-from rheostat.types.decision import Answer, Call, Decision, Decline, Hold
+from rheostat.types.decision import Answer, Call, Decision, Decline, Floor, Hold
 from rheostat.types.outcome import Attempt, Failure, Outcome
 from rheostat.types.prediction import Prediction, usable_confidence
 from rheostat.types.record import Feedback, InputSummary, RouteRecord, Step
@@ -16,6 +16,7 @@ __all__ = [
     "Decline",
     "Failure",
     "Feedback",
+    "Floor",
     "Hold",
     "InputSummary",
     "ModelView",

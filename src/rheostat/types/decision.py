@@ -10,6 +10,16 @@ Hold = tuple[str, str]
 """A state to remember for this key: (policy name, value). Hysteresis is the only user so far."""
 
 
+class Floor(Struct, frozen=True):
+    """How sure the final answer has to be: with a confidence under `below`, or none, it is marked for a person to review.
+
+    `label` is then said in place of the best guess, which is kept beside it; with None the guess itself is said, marked.
+    """
+
+    below: float
+    label: str | None = None
+
+
 class Call(Struct, frozen=True):
     """These models should be running: those not yet started are started, those in flight go on.
 
@@ -21,6 +31,7 @@ class Call(Struct, frozen=True):
     reason: str
     by: str = ""
     propensity: float = 1.0
+    floor: Floor | None = None
 
 
 class Answer(Struct, frozen=True):
@@ -36,6 +47,7 @@ class Answer(Struct, frozen=True):
     propensity: float = 1.0
     hold: Hold | None = None
     missing: tuple[str, ...] = ()
+    floor: Floor | None = None
 
 
 class Decline(Struct, frozen=True):
@@ -44,6 +56,7 @@ class Decline(Struct, frozen=True):
 
     reason: str
     failed: bool = False
+    floor: Floor | None = None
 
 
 Decision = Call | Answer | Decline

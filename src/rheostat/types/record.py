@@ -58,6 +58,8 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     level: int = 0
     fallback_reason: str = ""
     missing: tuple[str, ...] = ()
+    review: str = ""  # why a person should look at the answer
+    guess: str | None = None  # the pool's best guess when `review` is set, whatever was said instead
     signals: Mapping[str, float] = {}
     held: Mapping[str, str] = {}
     steps: tuple[Step, ...] = ()

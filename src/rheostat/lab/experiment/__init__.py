@@ -1,0 +1,29 @@
+"""Experiments: any policies on the same traffic, compared fairly."""
+
+from rheostat.lab.experiment.figures import Arm, Comparison, Experiment, Fairness, Gap, GroupFigure, Weighing
+from rheostat.lab.experiment.metric import Accuracy, Auc, Custom, LogLoss, Metric, Reward, TopK, Units, parse_metric
+from rheostat.lab.experiment.run import Contender, experiment
+from rheostat.lab.experiment.served import Served, Traffic
+
+__all__ = [
+    "Accuracy",
+    "Arm",
+    "Auc",
+    "Comparison",
+    "Contender",
+    "Custom",
+    "Experiment",
+    "Fairness",
+    "Gap",
+    "GroupFigure",
+    "LogLoss",
+    "Metric",
+    "Reward",
+    "Served",
+    "TopK",
+    "Traffic",
+    "Units",
+    "Weighing",
+    "experiment",
+    "parse_metric",
+]
