@@ -48,6 +48,36 @@ def test_chinese() -> None:
     assert of("naïve Ünïted", "words", "uppercase_share") == {"words": 2.0, "uppercase_share": pytest.approx(1 / 12)}
 
 
+def test_function_words_in_both_languages() -> None:
+    names = ("conjunctions", "subordinators", "negations", "question_words", "prepositions")
+    english = of("Why don't you, or anyone who asks, say that it is not of use?", *names)
+    assert english == {
+        "conjunctions": 1.0, "subordinators": 2.0, "negations": 2.0, "question_words": 2.0, "prepositions": 1.0
+    }  # fmt: skip
+    chinese = of("因为快递没到，为什么不能退款？但是关于运费呢？", *names)
+    assert chinese == {
+        "conjunctions": 1.0, "subordinators": 1.0, "negations": 2.0, "question_words": 2.0, "prepositions": 1.0
+    }  # fmt: skip
+    assert set(of("非常特别，别人几乎和谐", *names).values()) == {0.0}
+
+
+def test_rare_words_and_their_frequency_in_both_languages() -> None:
+    plain = of("the cat sat on the mat", "rare_words", "mean_frequency")
+    assert plain["rare_words"] == 0.0
+    assert plain["mean_frequency"] > 5.0
+    assert of("perspicacious hermeneutics", "rare_words")["rare_words"] == 1.0
+    assert of("我们在这里", "rare_words")["rare_words"] == 0.0
+    assert of("魑魅魍魉", "rare_words")["rare_words"] >= 0.75
+    assert of("42 7.5", "rare_words", "mean_frequency") == {"rare_words": 0.0, "mean_frequency": 0.0}
+
+
+def test_a_nested_sentence_is_deeper_than_a_flat_one() -> None:
+    flat = of("The man left. The dog slept.", "syntax_depth")["syntax_depth"]
+    nested = of("The man who said that the dog of the woman in the house had slept left.", "syntax_depth")["syntax_depth"]
+    assert nested > flat + 2.0
+    assert of("因为他说狗睡了，所以我走了。", "syntax_depth")["syntax_depth"] == 0.0
+
+
 def test_code_looks_more_like_code_than_prose_does() -> None:
     code = of("def f(x):\n    return {x: [y == 1]};", "code_likeness")["code_likeness"]
     prose = of("I returned the class photo, see page 3 (the last).", "code_likeness")["code_likeness"]

@@ -63,12 +63,12 @@ _PREPOSITIONS = frozenset(
         "towards",
     ]
 )
-_ZH_CONJUNCTIONS = re.compile("和|与|或者|还是|但是|可是|不过|而且|并且|以及|然后|同时")
+_ZH_CONJUNCTIONS = re.compile("和(?![谐平气])|(?<!参)与|或者|还是|但是|可是|不过|而且|并且|以及|然后|同时")
 _ZH_SUBORDINATORS = re.compile(
     "因为|由于|虽然|尽管|如果|要是|假如|只要|只有|除非|所以|因此|以便|即使|无论|不管|既然|当.{1,12}时"
 )
-_ZH_NEGATIONS = re.compile("不|没|无|别|未|非")
-_ZH_QUESTIONS = re.compile("什么|为什么|为何|怎么|怎样|如何|哪|谁|几|多少|吗|呢|是否")
+_ZH_NEGATIONS = re.compile("不|没|无|未|非(?![常洲])|(?<![特区性分级类个])别(?![人的处墅])")
+_ZH_QUESTIONS = re.compile("什么|为何|怎么|怎样|如何|哪(?!怕)|谁|几(?!乎)|多少|吗|呢|是否")
 _NUMBERS = re.compile(r"\d+(?:[.,:/]\d+)*%?|[=+×÷√∑∫≤≥≠±^]|\\[a-z]+")
 _PARTS = re.compile(r"[.!?,;:，；：、。！？…\n]+")
 

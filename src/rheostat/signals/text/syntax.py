@@ -1,7 +1,7 @@
 """How deeply English sentences are nested, without a parser.
 
 A linear student of a dependency parser: `python -m bench.syntax` fits it on sentences of three public sets, holds it against
-the parser on two others (correlation about .7 to .8) and prints these coefficients.
+the parser on two others (correlation .75 and .72; of the number of words alone .73 and .62) and prints these coefficients.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from rheostat.signals.text.lexical import LEXICAL
 from rheostat.signals.text.surface import SURFACE
 from rheostat.signals.text.view import View
 
-INTERCEPT: Final = -6.383
+INTERCEPT: Final = -5.740
 COEFFICIENTS: Final[dict[str, float]] = {
-    "words": -2.411,
-    "mean_sentence_length": 4.234,
-    "sentences": 4.363,
-    "clause_length": 0.463,
-    "subordinators": 0.272,
-    "prepositions": 1.168,
-    "conjunctions": -0.210,
-    "clauses": 0.093,
-    "questions": -0.294,
-    "punctuation_share": 2.049,
-    "mean_word_length": 1.270,
+    "words": -1.758,
+    "mean_sentence_length": 3.737,
+    "sentences": 3.457,
+    "clause_length": 0.304,
+    "subordinators": 0.271,
+    "prepositions": 1.159,
+    "conjunctions": -0.250,
+    "clauses": -0.039,
+    "questions": -0.310,
+    "punctuation_share": 2.374,
+    "mean_word_length": 1.266,
 }
 """What log(1 + feature) counts for."""
 _DEEPEST = 40.0
