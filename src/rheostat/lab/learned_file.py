@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,12 +53,15 @@ def mean_of(models: Sequence[Any]) -> Any:
     return _joined(models, lambda helper, names: helper.make_node("Mean", names, ["joined"]))
 
 
-def write_learned(model: Any, card: LearnedCard, path: str | os.PathLike[str]) -> LearnedCard:
+def write_learned(
+    model: Any, card: LearnedCard, path: str | os.PathLike[str], more: Mapping[str, str] | None = None
+) -> LearnedCard:
     """Write the model with its card, whole or not at all, and return the card as it can be read back.
 
     Args:
         model: an `onnx.ModelProto` or its bytes, with one float32 input `x` of shape (n, features + embedding) and one
             float32 output of shape (n, outputs).
+        more: further metadata properties of the file, by name.
 
     Raises:
         ConfigError: the model has another shape than the card says, or cannot be run.
@@ -67,7 +70,7 @@ def write_learned(model: Any, card: LearnedCard, path: str | os.PathLike[str]) -
     import onnx
 
     found = onnx.load_model_from_string(model) if isinstance(model, bytes) else model
-    onnx.helper.set_model_props(found, {CARD_KEY: msgspec.json.encode(card).decode()})
+    onnx.helper.set_model_props(found, {**(more or {}), CARD_KEY: msgspec.json.encode(card).decode()})
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -1,5 +1,7 @@
 """Numbers known before deciding, and certainty that can be believed. Heavy libraries load when a scorer is opened."""
 
+from rheostat.signals.answer_line import AnswerLine
+from rheostat.signals.answers import AnswersScorerSettings
 from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.signals.calibrated import Calibrated, CalibratedRemote, calibrated
 from rheostat.signals.calibrator import Calibrator, load_calibrator, save_calibrator
@@ -12,6 +14,7 @@ from rheostat.signals.text import FEATURES, TextFeatures
 SCORERS: dict[str, type[ScorerSettings]] = {
     "onnx": OnnxScorerSettings,
     "learned": LearnedScorerSettings,
+    "answers": AnswersScorerSettings,
     "python": PythonScorerSettings,
 }
 """Settings by the name that `scorer:` takes in a config."""
@@ -19,6 +22,8 @@ SCORERS: dict[str, type[ScorerSettings]] = {
 __all__ = [
     "FEATURES",
     "SCORERS",
+    "AnswerLine",
+    "AnswersScorerSettings",
     "Calibrated",
     "CalibratedRemote",
     "Calibrator",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec import Struct
 from rheostat.errors import ConfigError, Problem
 from rheostat.pool.onnx_session import open_session
 from rheostat.pool.onnx_tokens import TextEncoder
+from rheostat.signals.answer_line import of_answers
 from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.signals.feature_line import FeatureLine
 from rheostat.signals.onnx_scorer import ScorerError
@@ -79,26 +80,45 @@ class LearnedScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_un
         Raises:
             ConfigError: the file is none of its kind, its outputs are others, or the encoder is missing or another one.
         """
-        path = Path(base, self.path)
-        session = open_session(path, 1, "path")
-        card = card_of(session, path.name)
-        if self.outputs != (() if card.outputs == ("",) else card.outputs):
-            said = f"outputs: [{', '.join(card.outputs)}]" if card.outputs != ("",) else "no outputs (it has a single one)"
-            raise _refusal("outputs", f"{path.name} needs {said}, got {list(self.outputs)}")
-        line = FeatureLine(card.features)
-        encoder = None
-        if card.embedding:
-            if self.encoder is None:
-                told = f"{path.name} takes an embedding: name the folder with encoder.onnx and tokenizer.json"
-                raise _refusal("encoder", told)
-            folder = Path(base, self.encoder)
-            encoder = TextEncoder(folder / "encoder.onnx", folder / "tokenizer.json", card.max_tokens)
-            width = encoder.embed("a").shape[-1]
-            if width != card.embedding:
-                raise _refusal("encoder", f"its embeddings have {width} numbers, {path.name} takes {card.embedding}")
-        elif self.encoder is not None:
+        opened = open_learned(self.path, self.encoder, self.outputs, base)
+        if read := [name for name in opened.card.features if of_answers(name)]:
+            told = f"{Path(self.path).name} reads {read[0]}, which models' answers give: serve it with `scorer: answers`"
+            raise _refusal("scorer", told)
+        return LearnedScorer(self.signals(name), opened.session, FeatureLine(opened.card.features), opened.encoder)
+
+
+class Opened(NamedTuple):
+    """A learned file ready to run: its session, its card, and the encoder when it takes an embedding."""
+
+    session: Any
+    card: LearnedCard
+    encoder: TextEncoder | None
+
+
+def open_learned(file: str, encoder: str | None, outputs: tuple[str, ...], base: str) -> Opened:
+    """Open a learned file and hold what the config says of it against its card.
+
+    Raises:
+        ConfigError: the file is none of its kind, its outputs are others, or the encoder is missing or another one.
+    """
+    path = Path(base, file)
+    session = open_session(path, 1, "path")
+    card = card_of(session, path.name)
+    if outputs != (() if card.outputs == ("",) else card.outputs):
+        said = f"outputs: [{', '.join(card.outputs)}]" if card.outputs != ("",) else "no outputs (it has a single one)"
+        raise _refusal("outputs", f"{path.name} needs {said}, got {list(outputs)}")
+    if not card.embedding:
+        if encoder is not None:
             raise _refusal("encoder", f"{path.name} takes no embedding; remove `encoder`")
-        return LearnedScorer(self.signals(name), session, line, encoder)
+        return Opened(session, card, None)
+    if encoder is None:
+        raise _refusal("encoder", f"{path.name} takes an embedding: name the folder with encoder.onnx and tokenizer.json")
+    folder = Path(base, encoder)
+    made = TextEncoder(folder / "encoder.onnx", folder / "tokenizer.json", card.max_tokens)
+    width = made.embed("a").shape[-1]
+    if width != card.embedding:
+        raise _refusal("encoder", f"its embeddings have {width} numbers, {path.name} takes {card.embedding}")
+    return Opened(session, card, made)
 
 
 class LearnedScorer:
@@ -116,18 +136,29 @@ class LearnedScorer:
         Raises:
             ScorerError: the model failed, or what it said is not finite.
         """
-        import numpy as np
+        return run_learned(self.names, self._session, lambda: self._line.read(request), self._encoder, request.text)
 
-        try:
-            x = np.array([self._line.read(request)], dtype=np.float32)
-            if self._encoder is not None:
-                x = np.concatenate([x, self._encoder.embed(request.text)], axis=1)
-            values = self._session.run(None, {"x": x})[0][0].tolist()
-        except Exception as error:  # onnxruntime has a class of its own for every reason
-            raise ScorerError(f"signal {self.names[0]}: {type(error).__name__}: {str(error)[:200]}") from error
-        if not all(map(math.isfinite, values)):
-            raise ScorerError(f"signal {self.names[0]}: expected finite numbers, got {values}")
-        return dict(zip(self.names, values, strict=True))
+
+def run_learned(
+    names: tuple[str, ...], session: Any, read: Callable[[], list[float]], encoder: TextEncoder | None, text: str
+) -> dict[str, float]:
+    """Run a learned file on one row of numbers, with the text's embedding behind them where it takes one.
+
+    Raises:
+        ScorerError: the numbers cannot be read, the model failed, or what it said is not finite.
+    """
+    import numpy as np
+
+    try:
+        x = np.array([read()], dtype=np.float32)
+        if encoder is not None:
+            x = np.concatenate([x, encoder.embed(text)], axis=1)
+        values = session.run(None, {"x": x})[0][0].tolist()
+    except Exception as error:  # onnxruntime has a class of its own for every reason
+        raise ScorerError(f"signal {names[0]}: {type(error).__name__}: {str(error)[:200]}") from error
+    if not all(map(math.isfinite, values)):
+        raise ScorerError(f"signal {names[0]}: expected finite numbers, got {values}")
+    return dict(zip(names, values, strict=True))
 
 
 def card_of(session: Any, name: str) -> LearnedCard:
