@@ -59,7 +59,7 @@ def calibrate(
         )
     chosen, held_out = table.select(split=choose), table.select(split=report)
     try:
-        fitted, count = _fit(chosen, model, method)
+        fitted, count = fit_calibrator(chosen, model, method)
     except ValueError as error:
         raise CalibrationError(f"{model} on {choose}: {error}") from None
     rows = _rows(held_out, model)
@@ -77,7 +77,12 @@ def calibrate(
     )
 
 
-def _fit(table: OutcomesTable, model: str, method: str) -> tuple[Fitted, int]:
+def fit_calibrator(table: OutcomesTable, model: str, method: str = "auto") -> tuple[Fitted, int]:
+    """Fit one model's calibrator on all rows of a table that can be judged, and return it with their number.
+
+    Raises:
+        ValueError: too little data, or all of one kind; the message says which.
+    """
     columns, rows = table.model(model), _rows(table, model)
     correct = table.correct(model)[rows]
     if method == "quantile":

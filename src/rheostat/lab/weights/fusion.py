@@ -86,32 +86,42 @@ def by_margin(scores: Floats) -> Floats:
 
 
 class Stack(NamedTuple):
-    """Logistic regression on the models' log odds; for two labels. One slope a model, and an intercept."""
+    """A log-linear pool: softmax over labels of the models' log scores, one slope a model, one intercept a label."""
 
     slopes: Floats
-    intercept: float
+    intercepts: Floats
 
-    def chance(self, scores: Floats) -> Floats:
-        """Return each row's probability of label 1."""
-        found: Floats = 1.0 / (1.0 + np.exp(-(_odds(scores) @ self.slopes + self.intercept)))
+    def mixed(self, scores: Floats) -> Floats:
+        """Return rows x labels: the stack's distribution."""
+        odds = np.einsum("nmc,m->nc", np.log(np.clip(scores, _FLOOR, 1.0)), self.slopes) + self.intercepts
+        powers = np.exp(odds - odds.max(axis=1, keepdims=True))
+        found: Floats = powers / powers.sum(axis=1, keepdims=True)
         return found
 
 
 def stack(data: FusionData) -> Stack:
-    """Fit the stack. Source: Wolpert, Stacked Generalization (1992).
+    """Fit the stack by maximum likelihood, with a trifling ridge that keeps it finite.
 
-    Raises:
-        ValueError: there are not exactly two labels.
+    With two labels it is logistic regression on the models' log odds. Source: Wolpert, Stacked Generalization (1992);
+    Heskes, Selecting weighting factors in logarithmic opinion pools (1997).
     """
-    from sklearn.linear_model import LogisticRegression
+    from scipy.optimize import minimize
 
-    if data.scores.shape[2] != 2:
-        raise ValueError(f"stacking log odds needs two labels, got {data.scores.shape[2]}")
-    model = LogisticRegression(C=1e4, max_iter=1000).fit(_odds(data.scores), data.truth)
-    return Stack(np.asarray(model.coef_[0], dtype=np.float64), float(model.intercept_[0]))
+    n, models, labels = data.scores.shape
+    logs = np.log(np.clip(data.scores, _FLOOR, 1.0))
+    at = np.arange(n)
 
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        odds = np.einsum("nmc,m->nc", logs, flat[:models]) + flat[models:]
+        odds -= odds.max(axis=1, keepdims=True)
+        shares = np.exp(odds)
+        total = shares.sum(axis=1, keepdims=True)
+        value = float((np.log(total[:, 0]) - odds[at, data.truth]).mean() + 0.5e-4 * (flat**2).sum())
+        shares /= total
+        shares[at, data.truth] -= 1.0
+        slopes = np.einsum("nmc,nc->m", logs, shares) / n
+        return value, np.concatenate([slopes, shares.mean(axis=0)]) + 1e-4 * flat
 
-def _odds(scores: Floats) -> Floats:
-    chance = np.clip(scores[:, :, 1], _FLOOR, 1.0 - _FLOOR)
-    found: Floats = np.log(chance / (1.0 - chance))
-    return found
+    start = np.concatenate([np.full(models, 1.0 / models), np.zeros(labels)])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    return Stack(found.x[:models], found.x[models:])

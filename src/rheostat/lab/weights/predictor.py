@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from rheostat.errors import MissingExtra
 from rheostat.lab.metrics import Floats
 from rheostat.lab.weights.fusion import FusionData, checked, fixed_blend, losses, mixed
 
@@ -23,16 +24,17 @@ class Recipe(Struct, frozen=True, kw_only=True):
     The two protections against collapse (all weight on one model): `spread`, the strength of KL(fixed blend || weights),
     which goes to infinity as a weight goes to 0; and the `curriculum`, so many epochs over which the net's say grows from
     0 to its full size while the spread falls from ten times its strength. 0 turns either off; without a curriculum the net
-    starts from random weights and not at the fixed blend.
+    starts from random weights and not at the fixed blend. With `patience` 0 there is no early stopping: all `epochs` run
+    and the last one is kept.
     """
 
-    hidden: int = 16
+    hidden: int = 64
     spread: float = 0.02
     curriculum: int = 5
-    epochs: int = 60
+    epochs: int = 40
     patience: int = 8
-    rate: float = 2e-3
-    decay: float = 1e-3
+    rate: float = 5e-3
+    decay: float = 1e-2
     seed: int = 0
 
 
@@ -121,8 +123,11 @@ def extremes(weights: Floats, edge: float = 0.98) -> tuple[float, float]:
 def _fit(
     train: FusionData, dev: FusionData, form: tuple[Floats, Floats], blend: Floats, recipe: Recipe
 ) -> tuple[tuple[Floats, ...], int]:
-    import torch
-    from torch import nn
+    try:
+        import torch
+        from torch import nn
+    except ImportError:
+        raise MissingExtra("training weights", "torch") from None
 
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(1)
@@ -157,12 +162,12 @@ def _fit(
         with torch.no_grad():
             odds = base + say * two(torch.relu(one(fresh)))
             now = float(losses(mixed(dev.scores, torch.softmax(odds, dim=1).double().numpy()), dev.truth).mean())
-            waited = 0 if now < least - 1e-6 else waited + 1
+            waited = 0 if now < least - 1e-6 or not recipe.patience else waited + 1
             if not waited:
                 least, ended = now, epoch + 1
                 parts = (one.weight.T, one.bias, say * two.weight.T, base + say * two.bias)
                 kept = tuple(part.double().numpy().copy() for part in parts)
-        if waited >= recipe.patience and epoch >= recipe.curriculum:
+        if waited and waited >= recipe.patience and epoch >= recipe.curriculum:
             break
     return kept, ended
 
