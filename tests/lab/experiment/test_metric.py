@@ -9,10 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from rheostat.lab.experiment import Accuracy, Auc, Custom, LogLoss, Metric, Reward, Served, TopK, Traffic, Units, parse_metric
-from experiment.traffic import ranked, scored, served, with_meta
 from lab_tables import columns, table
+
+from experiment.traffic import ranked, scored, served, with_meta
+from rheostat.lab.experiment import (
+    Accuracy,
+    Auc,
+    Custom,
+    LogLoss,
+    Metric,
+    Reward,
+    Served,
+    TopK,
+    Traffic,
+    Units,
+    parse_metric,
+)
 
 
 def value(metric: Metric, found: Served) -> float:

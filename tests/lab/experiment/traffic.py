@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from lab_tables import columns, table
 
 from rheostat.lab.experiment import Served, Traffic
 from rheostat.lab.outcomes import ModelColumns, OutcomesTable
 from rheostat.lab.replay import replay
 from rheostat.policies import parse_policy
-from lab_tables import columns, table
 
 
 def with_meta(made: OutcomesTable, rows: Sequence[Mapping[str, Any] | None]) -> OutcomesTable:
