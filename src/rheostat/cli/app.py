@@ -16,6 +16,7 @@ from rheostat.cli.predict import predict
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
 from rheostat.cli.serve import serve
+from rheostat.cli.train import app as train_app
 from rheostat.cli.tune import tune
 from rheostat.cli.version import version
 
@@ -39,3 +40,4 @@ app = typer.Typer(
 for panel, verbs in PANELS:
     for verb in verbs:
         app.command(rich_help_panel=panel)(verb)
+app.add_typer(train_app, name="train", rich_help_panel="Decide from data")

@@ -1,0 +1,20 @@
+"""`rheostat train`: what is learned from outcomes and served from a file."""
+
+from __future__ import annotations
+
+import typer
+
+from rheostat.cli.train_router import router
+
+VERBS = (router,)
+
+app = typer.Typer(help="Learn a signal from an outcomes table, and write the file that serves it.", no_args_is_help=True)
+
+
+@app.callback()
+def _train() -> None:
+    """Learn a signal from an outcomes table, and write the file that serves it."""
+
+
+for verb in VERBS:
+    app.command()(verb)
