@@ -88,7 +88,7 @@ def contribution(
     A model's contribution is its Shapley value (1953): what it adds to the rows answered rightly, averaged over all orders
     in which the models may have come; worked out exactly and per row, so that it has an interval. When the policy gives
     up, an answer in hand or the dearest model that is up answers, as with the ladder's `lighter`; with no model up nothing
-    is right.
+    is right, and neither is a row left to a person's review.
 
     Args:
         name: what to call the policy.

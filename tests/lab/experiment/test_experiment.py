@@ -20,7 +20,7 @@ from rheostat.lab.experiment.page import render
 from rheostat.lab.outcomes import FAILURE_KINDS, OutcomesTable
 from rheostat.lab.outcomes_file import save
 from rheostat.lab.segments import by_meta
-from rheostat.policies import Blend, Cascade, Use
+from rheostat.policies import Blend, Cascade, Review, Use
 from rheostat.resilience.ladder import FallbackSettings, Preset
 
 CRASHED = 1 + FAILURE_KINDS.index("crashed")
@@ -82,6 +82,17 @@ def test_rows_that_one_policy_cannot_use_are_left_out_for_all_and_counted() -> N
     assert found.rows == 37
     assert found.left_out == {"no right label given": 5, "small failed: crashed": 3}
     assert any("8 of 45 rows are left out" in line for line in found.caution)
+
+
+def test_rows_that_go_to_a_person_are_left_out_for_all_and_said_so() -> None:
+    made = traffic(400)
+    asks = Contender(Review(policy=Use("small"), below=0.8))
+    found = experiment(made, {**TWO, "asks": asks}, draws=100)
+    count = int((made.model("small").confidence < 0.8).sum())
+    assert found.left_out == {"not answered by every policy": count}
+    assert any(f"asks: {count} rows went to a person" in line for line in found.caution)
+    with pytest.raises(ValueError, match="policy asks answered none of 400 rows: .*'for review': 400"):
+        experiment(made, {**TWO, "asks": Contender(Review(policy=Use("small"), below=1.0))}, draws=100)
 
 
 def test_what_is_missing_is_named() -> None:

@@ -52,7 +52,7 @@ def experiment(
     """Replay every policy over the same rows and compare each with the baseline.
 
     Rows count on which the right label is known, every model that any policy names has a prediction, and every policy
-    answered; the others are left out for all policies and counted.
+    answered by itself (not by review); the others are left out for all policies and counted.
 
     Args:
         table: fresh rows, on which nothing was chosen.
@@ -139,6 +139,7 @@ class _Run:
         self.served: dict[str, Served] = {}
         self.unanswered: dict[str, int] = {}
         self.failed: dict[str, tuple[int, str]] = {}
+        self.reviewed: dict[str, int] = {}
 
     def serve(self, progress: Progress) -> None:
         """Replay every policy; keep the rows that all of them answered."""
@@ -148,8 +149,9 @@ class _Run:
         for name, one in self.policies.items():
             progress(f"replaying {name} over {n:,} rows")
             played = replay(one.policy, self.table, fallback=one.fallback, scorers=one.scorers)
-            self.unanswered[name] = int((~played.judged).sum())
+            self.unanswered[name] = int((~played.judged & ~played.review).sum())
             self.failed[name] = played.failed
+            self.reviewed[name] = int(played.review.sum())
             if not played.judged.any():
                 raise ValueError(f"policy {name} answered none of {n} rows: {played.counts()}")
             common &= played.judged
@@ -212,6 +214,8 @@ class _Run:
         spent = intervals([cost], joint_draws([cost], self.clusters, self.draws, self.seed))[0]
         failed, why = self.failed[name]
         notes = [f"the policy itself failed on {failed} rows ({why}); there its default model answered"] if failed else []
+        if reviewed := self.reviewed[name]:
+            notes.append(f"{reviewed:,} rows went to a person; they are left out for all, and they are the less sure ones")
         notes += [f"{metric}: every row has the same score, so the ranking is blind" for metric in constant]
         return Arm(
             name=name,
