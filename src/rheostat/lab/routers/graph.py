@@ -44,14 +44,14 @@ class Graph:
         """Return the columns with `fill` where they are NaN."""
         return self.op("Where", self.op("IsNaN", value), self.hold(fill[None, :]), value)
 
-    def model(self, output: str, width: int) -> Any:
-        """Return the `onnx.ModelProto`: `x` (n, width) to one column."""
+    def model(self, output: str, width: int, outputs: int = 1) -> Any:
+        """Return the `onnx.ModelProto`: `x` (n, width) to (n, outputs)."""
         from onnx import TensorProto, helper
 
         graph = helper.make_graph(
             self._nodes, "router",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, width])],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, [None, 1])],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, [None, outputs])],
             self._held,
         )  # fmt: skip
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

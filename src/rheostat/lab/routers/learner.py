@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from rheostat.lab.metrics import Floats
@@ -30,6 +30,7 @@ class Learner:
         what: what it is, for people.
         fit: from rows and a setting to a fitted router.
         grid: the settings that inner cross-validation chooses from.
+        quick: what is changed of a setting while it is being chosen, so that choosing stays cheap.
         meaning: what its score says: the expected `gain`, or a `probability`.
     """
 
@@ -38,3 +39,4 @@ class Learner:
     fit: Callable[[RoutingData, Setting], Fitted]
     grid: Sequence[Setting] = ({},)
     meaning: Literal["gain", "probability"] = "gain"
+    quick: Setting = field(default_factory=dict)
