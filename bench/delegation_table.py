@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from bench.delegation_data import SPLITS, Rankings
+from bench.delegation_data import Rankings
+from bench.labelled import SPLITS
 from rheostat.lab.outcomes import ModelColumns, ModelInfo, OutcomesTable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def outcomes_of(found: Rankings) -> OutcomesTable:
         ids=np.array([f"{split}-{at}" for split in SPLITS for at in range(len(found.truth[split]))], dtype=object),
         split=np.repeat(np.arange(3), [len(found.truth[split]) for split in SPLITS]).astype(np.int8),
         truth=truth,
-        labels=("0", "1"),
+        labels=("no", "yes"),
         columns={name: columns_of(scores[:, at], found.cost[at], LATENCY_S[at]) for at, name in enumerate(found.models)},
         model_info={name: ModelInfo(cost=cost) for name, cost in zip(found.models, found.cost, strict=True)},
         inputs=np.array(inputs, dtype=object),
@@ -43,7 +44,7 @@ def outcomes_of(found: Rankings) -> OutcomesTable:
 
 
 def columns_of(chance: Floats, cost: float, latency_s: float) -> ModelColumns:
-    """Return a model's columns from its chances of label 1."""
+    """Return a model's columns from its chances of `yes`."""
     n = len(chance)
     scores = np.stack([1.0 - chance, chance], axis=1)
     return ModelColumns(

@@ -19,6 +19,7 @@ Row = Mapping[str, Any]
 _EPOCHS, _PATIENCE, _BATCH = 20, 2, 512
 _FACTORS, _HIDDEN, _DROP = 16, 64, 0.3
 _RATE, _SHRINK = 1e-3, 0.1
+_STEPS = 500
 
 
 def crossed(train: Sequence[Row], dev: Sequence[Row], tell: Callable[[str], None]) -> Callable[[Sequence[Row]], Floats]:
@@ -36,15 +37,19 @@ def crossed(train: Sequence[Row], dev: Sequence[Row], tell: Callable[[str], None
     truth, x, fresh = _labels(train), _sparse(train, place), _sparse(dev, place)
     best, least = None, np.inf
     for strength in (0.1, 0.3, 1.0):
-        model = LogisticRegression(C=strength, solver="liblinear", max_iter=500).fit(x, truth)
+        model = LogisticRegression(C=strength, solver="liblinear", max_iter=_STEPS).fit(x, truth)
         loss = log_loss(_labels(dev), model.predict_proba(fresh)[:, 1])
         if loss < least:
             best, least = model, loss
-    tell(f"  crosses: log loss on dev {least:.4f}")
     found = best
+    if found is None or int(np.max(found.n_iter_)) >= _STEPS:
+        raise RuntimeError(
+            f"the crosses had not converged after {_STEPS} iterations; figures would be of an unfinished model"
+        )
+    tell(f"  crosses: log loss on dev {least:.4f}, converged after {int(np.max(found.n_iter_))} iterations")
 
     def ask(rows: Sequence[Row]) -> Floats:
-        chances: Floats = found.predict_proba(_sparse(rows, place))[:, 1]  # type: ignore[union-attr]
+        chances: Floats = found.predict_proba(_sparse(rows, place))[:, 1]
         return chances
 
     return ask
@@ -67,8 +72,8 @@ def factored(
     net = _net({name: len(known) + 1 for name, known in place.items()})
     adam = torch.optim.Adam(net.parameters(), _RATE)
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits
-    least, kept, waited = np.inf, net.state_dict(), 0
-    for _ in range(_EPOCHS):
+    least, kept, waited, best = np.inf, net.state_dict(), 0, 0
+    for epoch in range(_EPOCHS):
         net.train()
         order = torch.randperm(len(truth))
         for start in range(0, len(order), _BATCH):
@@ -82,12 +87,15 @@ def factored(
             loss = float(loss_of(net(fresh)[0], goal))
         waited = 0 if loss < least else waited + 1
         if loss < least:
+            best = epoch + 1
             least, kept = loss, {name: value.clone() for name, value in net.state_dict().items()}
         if waited >= _PATIENCE:
             break
+    if waited < _PATIENCE:
+        raise RuntimeError(f"the factors were still getting better after {_EPOCHS} epochs; let them train longer")
     net.load_state_dict(kept)
     net.eval()
-    tell(f"  factors, seed {seed}: log loss on dev {least:.4f}")
+    tell(f"  factors, seed {seed}: log loss on dev {least:.4f}, best at epoch {best}, stopped {_PATIENCE} later")
 
     def ask(rows: Sequence[Row]) -> Floats:
         with torch.no_grad():

@@ -9,27 +9,33 @@ import numpy as np
 
 from rheostat.lab.calibration import fit_calibrator
 from rheostat.lab.outcomes import ModelColumns, OutcomesTable
+from rheostat.lab.weights.fusion import losses
+from rheostat.lab.weights.rows import distributions
 from rheostat.signals.calibrator import Calibrator, Fitted, Identity
 
 
 def calibrated_for(parts: Sequence[OutcomesTable], models: Sequence[str]) -> tuple[dict[str, Fitted], list[OutcomesTable]]:
-    """Fit a calibrator on the second table for every model that has none, and return all tables with calibrated answers.
+    """Fit a calibrator on the first table for every model that has none, and return all tables with calibrated answers.
 
-    The second are the rows that stop the training: they were answered by the models that are served, while answers out of
-    fold come from their siblings.
-    The method is chosen by cross-validation (`choose_calibrator`); where leaving alone is best, there is no calibrator.
+    The method is chosen by cross-validation (`choose_calibrator`). A calibrator is kept only where it lowers the model's log
+    loss on the second table too: answers out of fold come from siblings of the model that is served, which may be less
+    sure than it is.
     """
     found: dict[str, Fitted] = {}
     for name in models:
-        if parts[1].model_info[name].calibrated:
+        if parts[0].model_info[name].calibrated:
             continue
         try:
-            fitted, _ = fit_calibrator(parts[1], name)
+            fitted, _ = fit_calibrator(parts[0], name)
         except ValueError:  # no confidence at all, or always right: nothing to calibrate by
             continue
-        if not isinstance(fitted, Identity):
+        if not isinstance(fitted, Identity) and _loss(_applied(parts[1], {name: fitted}), name) < _loss(parts[1], name):
             found[name] = fitted
     return found, [_applied(part, found) for part in parts]
+
+
+def _loss(table: OutcomesTable, name: str) -> float:
+    return float(losses(distributions(table, (name,))[:, 0], table.truth.astype(np.int64)).mean())
 
 
 def _applied(table: OutcomesTable, calibrators: dict[str, Fitted]) -> OutcomesTable:

@@ -17,6 +17,7 @@ from rheostat.lab.outcomes import Bools, Ints, OutcomesTable
 from rheostat.lab.segments import coded, meta_values
 from rheostat.lab.trust import groups
 from rheostat.lab.weights.calibration import calibrated_for
+from rheostat.lab.weights.fusion import FusionData
 from rheostat.lab.weights.predictor import Recipe, WeightNet, extremes, train_weights
 from rheostat.lab.weights.rivals import Rivals, rivals
 from rheostat.lab.weights.rows import (
@@ -52,7 +53,7 @@ class Ask(Struct, frozen=True, kw_only=True):
         when: the meta field that orders rows in time, for `past`; empty: the table's order.
         cluster: the meta field whose rows are drawn together in intervals; empty: every row for itself.
         fit, stop, report: splits; with `fit` and `stop` the same, it is halved, equal inputs (or clusters) together.
-        calibrate: fit a calibrator for each model that has none, on `stop`, before the scores are mixed.
+        calibrate: fit a calibrator for each model that has none, before the scores are mixed, where it helps on `stop` too.
     """
 
     models: tuple[str, ...]
@@ -73,7 +74,9 @@ class LearnedWeights:
     """Trained weights with all that serving them needs, and their figures on fresh rows.
 
     `calibrators` holds those that were fitted here; the models must be given them, else other scores are mixed than were
-    weighed. `top` is the mean of the largest weight, `alone` the share of rows on which it is 0.98 or more.
+    weighed. `judged` are the rows of the report with calibrated answers, `data` what weights were fitted, stopped and
+    judged on, `weights` those of the report's rows. `top` is the mean of the largest weight, `alone` the share of rows on
+    which it is 0.98 or more.
     """
 
     ask: Ask
@@ -82,6 +85,8 @@ class LearnedWeights:
     calibrators: Mapping[str, Fitted]
     table: OutcomesTable
     rows: int
+    judged: OutcomesTable
+    data: tuple[FusionData, FusionData, FusionData]
     report: Rivals
     weights: Floats
     top: float
@@ -154,7 +159,8 @@ def learn_weights(table: OutcomesTable, ask: Ask, tell: Tell = lambda _: None) -
             raise ValueError(f"{ask.cluster} is missing on {int((cluster < 0).sum())} rows of {ask.report}")
     found = rivals(data[0], data[1], data[2], weights, ask.models, cluster)
     return LearnedWeights(
-        ask=ask, net=net, past=past, calibrators=calibrators, table=table, rows=len(fit), report=found, weights=weights,
+        ask=ask, net=net, past=past, calibrators=calibrators, table=table, rows=len(fit),
+        judged=report, data=(data[0], data[1], data[2]), report=found, weights=weights,
         top=top, alone=alone, notes=tuple(_notes(table, ask, found, net, alone)),
     )  # fmt: skip
 
