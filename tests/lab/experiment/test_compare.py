@@ -11,7 +11,8 @@ from lab_tables import columns, table
 from experiment.traffic import with_meta
 from rheostat.lab.clustered import Sample, joint_draws
 from rheostat.lab.experiment import Accuracy, Contender, Traffic, experiment
-from rheostat.lab.experiment.compare import comparisons, fairness, holm
+from rheostat.lab.experiment.compare import comparisons, holm
+from rheostat.lab.experiment.fairness import Ground, fairness
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.segments import by_meta
 from rheostat.policies import Use
@@ -55,7 +56,7 @@ def test_a_policy_against_itself_shows_no_difference() -> None:
 def test_alike_policies_are_called_different_as_rarely_as_promised_and_a_difference_is_seen_as_often() -> None:
     """Three rivals as good as the baseline: at most 5 % of experiments may say otherwise; at `detectable`, 80 % must."""
     rng = np.random.default_rng(0)
-    rows, runs = 300, 250
+    rows, runs = 300, 150
     cluster = np.arange(rows, dtype=np.int32)
     wrong = held = seen = 0
     for run in range(runs):
@@ -69,8 +70,8 @@ def test_alike_policies_are_called_different_as_rarely_as_promised_and_a_differe
         again = joint_draws([Sample(one, cluster) for one in (base, better, *rivals[1:])], rows, 400, run)
         means = [one.mean() for one in (base, better, *rivals[1:])]
         seen += comparisons(means, again, 0, lower_is_better=False)[1].said == "better"  # type: ignore[union-attr]
-    assert wrong / runs < 0.08
-    assert 0.92 < held / (3 * runs) < 0.98
+    assert wrong / runs < 0.09
+    assert 0.91 < held / (3 * runs) < 0.98
     assert 0.72 < seen / runs < 0.95
 
 
@@ -82,11 +83,12 @@ def two_groups(rng: np.random.Generator, rows: int, gap: float) -> OutcomesTable
     return with_meta(made, [{"group": "ab"[each]} for each in group])
 
 
+def ground(made: OutcomesTable, seed: int = 0) -> Ground:
+    return Ground(Traffic(made), np.arange(len(made), dtype=np.int32), len(made), 400, seed)
+
+
 def unfair(made: OutcomesTable, seed: int = 0) -> tuple[float, float]:
-    traffic = Traffic(made)
-    raw = made.correct("m").astype(float)
-    cluster = np.arange(len(made), dtype=np.int32)
-    found = fairness(Accuracy(), raw, traffic, cluster, len(made), by_meta(made, "group"), 400, seed)
+    found = fairness(Accuracy(), made.correct("m").astype(float), by_meta(made, "group"), ground(made, seed))
     assert found.gap is not None
     return found.gap.low, found.gap.high
 
@@ -94,19 +96,16 @@ def unfair(made: OutcomesTable, seed: int = 0) -> tuple[float, float]:
 def test_the_gap_between_two_groups_holds_the_truth() -> None:
     rng = np.random.default_rng(6)
     held = 0
-    for run in range(150):
+    for run in range(100):
         low, high = unfair(two_groups(rng, 400, 0.15), run)
         held += low <= 0.15 <= high
-    assert held / 150 > 0.90
+    assert held / 100 > 0.88
 
 
 def test_small_groups_are_not_judged() -> None:
     rng = np.random.default_rng(7)
     made = with_meta(two_groups(rng, 100, 0.0), [{"group": "rare" if at < 29 else "common"} for at in range(100)])
-    found = fairness(
-        Accuracy(), made.correct("m").astype(float), Traffic(made), np.arange(100, dtype=np.int32), 100,
-        by_meta(made, "group"), 200, 0,
-    )  # fmt: skip
+    found = fairness(Accuracy(), made.correct("m").astype(float), by_meta(made, "group"), ground(made))
     by_name = {one.group: one for one in found.groups}
     assert by_name["rare"].value is None
     assert by_name["rare"].why == "too small to say: 29 units, 30 are needed"
@@ -124,3 +123,22 @@ def test_groups_are_counted_in_users_when_rows_belong_to_users() -> None:
     assert [one.units for one in found.arms[0].fairness[0].groups] == [10, 10]
     assert all(one.value is None for one in found.arms[0].fairness[0].groups)
     assert any("only 20 independent units" in line for line in found.caution)
+
+
+def test_a_policy_that_helps_one_group_only_widens_the_gap() -> None:
+    """Both models are right on 80 of 100 rows of a and 60 of b; the second turns 10 rows of b from right to wrong."""
+    made = two_groups(np.random.default_rng(9), 200, 0.0)
+    group = np.repeat([0, 1], 100)
+    first = np.concatenate([np.arange(100) < 80, np.arange(100) < 60])
+    second = np.concatenate([np.arange(100) < 80, np.arange(100) < 50])
+    models = {name: columns(right.astype(int).tolist(), [0.9] * 200) for name, right in (("m", first), ("n", second))}
+    made = with_meta(table([1] * 200, models), [{"group": "ab"[each]} for each in group])
+    found = experiment(made, {"m": Contender(Use("m")), "n": Contender(Use("n"))}, groups=("group",), draws=1000)
+    wider = found.arm("n").fairness[0].wider
+    assert wider is not None
+    assert found.arm("m").fairness[0].wider is None
+    assert (wider.mean, wider.n) == (pytest.approx(0.10), 200)
+    assert 0.03 < wider.low < 0.07
+    assert 0.13 < wider.high < 0.18
+    told = "groups of meta.group lie 20.00 points apart under m (a over b); further apart under n"
+    assert told in found.reasons

@@ -91,7 +91,7 @@ def test_rows_that_go_to_a_person_are_left_out_for_all_and_said_so() -> None:
     count = int((made.model("small").confidence < 0.8).sum())
     assert found.left_out == {"not answered by every policy": count}
     assert any(f"asks: {count} rows went to a person" in line for line in found.caution)
-    with pytest.raises(ValueError, match="policy asks answered none of 400 rows: .*'for review': 400"):
+    with pytest.raises(ValueError, match=r"policy asks answered none of 400 rows: .*'for review': 400"):
         experiment(made, {**TWO, "asks": Contender(Review(policy=Use("small"), below=1.0))}, draws=100)
 
 

@@ -56,11 +56,16 @@ class Gap(Struct, frozen=True, kw_only=True):
 
 
 class Fairness(Struct, frozen=True, kw_only=True):
-    """One policy's metric by the groups of one field; `gap` is None with fewer than two groups large enough."""
+    """One policy's metric by the groups of one field; `gap` is None with fewer than two groups large enough.
+
+    `wider` is by how much the difference between the baseline's best and worst group is larger under this policy
+    (negative: smaller), paired; None for the baseline itself.
+    """
 
     field: str
     groups: tuple[GroupFigure, ...]
     gap: Gap | None
+    wider: Interval | None = None
 
 
 class Weighing(Struct, frozen=True, kw_only=True):

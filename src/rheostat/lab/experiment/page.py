@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from rheostat.lab.bootstrap import Interval
 from rheostat.lab.contribution import Contribution
+from rheostat.lab.experiment.alike import alike
 from rheostat.lab.experiment.brought import brought as taken_apart
-from rheostat.lab.experiment.figures import Arm, Experiment, Fairness
-from rheostat.lab.experiment.pictures import Dot, by_group, calls, dots, gaps, histogram, latencies, quality_cost
-from rheostat.lab.experiment.words import amount, gap_words
+from rheostat.lab.experiment.figures import Arm, Experiment
+from rheostat.lab.experiment.pictures import Dot, calls, differences, dots, histogram, latencies, quality_cost
+from rheostat.lab.experiment.words import amount, gap_edges, spread
 from rheostat.lab.figures import Wait
 from rheostat.lab.markup import Content, Safe, bullets, facts, joined, page, picture, table, tag
 
@@ -61,7 +61,7 @@ def render(found: Experiment, *, title: str = "Experiment", brought: Sequence[Co
         _latency(found),
     ]
     if any(arm.fairness for arm in found.arms):
-        sections += [tag("h2", "Are groups served alike?"), _fairness(found)]
+        sections += [tag("h2", "Are groups served alike?"), alike(found)]
     if brought:
         sections += [tag("h2", "What each model brought"), *(taken_apart(one) for one in brought)]
     sections += [
@@ -77,7 +77,7 @@ def _head(title: str, found: Experiment) -> Safe:
     box = tag(
         "div", joined([tag("strong", found.headline), bullets(found.reasons)]), "verdict" if _won(found) else "verdict no"
     )
-    units = f"{found.units:,} values of {found.cluster}, drawn whole" if found.cluster else "each drawn for itself"
+    units = f"resampled by {found.cluster} ({found.units:,} of them)" if found.cluster else "resampled row by row"
     about = f"{found.rows:,} rows of {found.split or 'the table'}, {units}. Decided by: {found.metric}."
     parts: list[Content] = [tag("h1", title), tag("p", about, "soft"), box]
     if found.caution:
@@ -89,32 +89,28 @@ def _won(found: Experiment) -> bool:
     return any(arm.versus is not None and arm.versus.said == "better" for arm in found.arms)
 
 
-def _spread(found: Experiment, value: Interval, metric: str) -> str:
-    scale, digits = (100.0, 1) if metric in found.percent else (1.0, 4)
-    return f"{amount(found, value.mean, metric)} [{value.low * scale:.{digits}f}, {value.high * scale:.{digits}f}]"
-
-
 def _waits(wait: Wait) -> str:
     return " / ".join(f"{seconds * 1000:.3g}" for seconds in (wait.p50, wait.p95, wait.p99))
 
 
 def _policies(found: Experiment) -> Safe:
     others = list(found.arms[0].metrics)[1:]
-    against = f"against {found.baseline}"
-    head: list[Content] = ["policy", f"{found.metric} [95 %]", against, "verdict", "would be seen", *others, "cost [95 %]"]
+    head: list[Content] = ["policy", f"{found.metric} [95 %]", f"against {found.baseline} [95 %]", "p (Holm)", "verdict",
+                           "would be seen", "cost", *others]  # fmt: skip
     rows: list[list[Content]] = []
     for arm in found.arms:
-        said = arm.versus.said if arm.versus is not None else "baseline"
-        least = amount(found, arm.versus.detectable, signed=True).lstrip("+") if arm.versus is not None else ""
+        one = arm.versus
+        said = one.said if one is not None else "baseline"
         rows.append(
             [
                 arm.name,
-                _spread(found, arm.metric, found.metric),
-                gap_words(found, arm) if arm.versus is not None else "",
+                spread(found, arm.metric),
+                gap_edges(found, one) if one is not None else "",
+                f"{one.p_holm:.3f}" if one is not None else "",
                 tag("span", said, _COLOURS.get(said, "soft")),
-                least,
-                *(_spread(found, arm.metrics[name], name) for name in others),
-                f"{arm.cost.mean:.4g} [{arm.cost.low:.4g}, {arm.cost.high:.4g}]",
+                amount(found, one.detectable, signed=True).lstrip("+") if one is not None else "",
+                f"{arm.cost.mean:.3g}",
+                *(spread(found, arm.metrics[name], name) for name in others),
             ]
         )
     note = (
@@ -128,16 +124,16 @@ def _policies(found: Experiment) -> Safe:
 
 
 def _pictures(found: Experiment) -> Safe:
-    base = found.arm(found.baseline).metric.mean
-    shown = []
-    for name in found.arms[0].metrics:
-        values = [Dot(arm.name, arm.metrics[name], arm.name == found.baseline) for arm in found.arms]
-        line = base if name == found.metric else found.arm(found.baseline).metrics[name].mean
-        caption = f"{name} with 95 % intervals; the dashed line is {found.baseline}. Intervals may overlap and the paired " \
-                  "difference still be clear."  # fmt: skip
-        shown.append(picture(dots(values, name, name in found.percent, line), caption, f"{name} by policy"))
+    base = found.arm(found.baseline)
+    caption = f"Paired difference to {found.baseline} on the same rows, with 95 % intervals (not corrected for the number)."
+    shown = [picture(differences(found), caption, f"{found.metric} against {found.baseline}")]
     caption = "Points on the hull can be reached by sending requests to two policies by chance."
-    shown.insert(1, picture(quality_cost(found), caption, f"{found.metric} against cost"))
+    shown.append(picture(quality_cost(found), caption, f"{found.metric} against cost"))
+    for name in list(found.arms[0].metrics)[1:]:
+        values = [Dot(arm.name, arm.metrics[name], arm.name == found.baseline) for arm in found.arms]
+        caption = f"With 95 % intervals; the dashed line is {found.baseline}. Overlap does not mean equal."
+        drawing = dots(values, name, name in found.percent, base.metrics[name].mean)
+        shown.append(picture(drawing, caption, f"{name} by policy"))
     return tag("div", joined(shown), "grid")
 
 
@@ -182,51 +178,6 @@ def _latency(found: Experiment) -> Safe:
         picture(calls(found), "A policy that asks several models calls each of them.", "calls by policy"),
     ]
     return joined([table(head, rows), tag("p", note, "soft"), tag("div", joined(drawings), "grid")])
-
-
-def _fairness(found: Experiment) -> Safe:
-    parts: list[Content] = []
-    for at, first in enumerate(found.arms[0].fairness):
-        parts += [tag("h3", first.field), _groups(found, at)]
-        if first.gap is not None:
-            drawings = [
-                picture(by_group(found, at), "Groups of at least 30 independent units.", f"{found.metric} by {first.field}"),
-                picture(gaps(found, at), "Best group minus worst group.", f"largest difference over {first.field}"),
-            ]
-            parts.append(tag("div", joined(drawings), "grid"))
-    note = (
-        "Intervals of groups are 95 % each; the interval of the largest difference holds for all pairs of groups at once, "
-        "because the largest was looked for. A difference between groups may come from how hard their requests are: compare "
-        "policies, not only groups."
-    )
-    return joined([*parts, tag("p", note, "soft")])
-
-
-def _groups(found: Experiment, at: int) -> Safe:
-    names = [one.group for one in found.arms[0].fairness[at].groups]
-    head = ["policy", *names, "largest difference"]
-    rows: list[list[Content]] = []
-    for arm in found.arms:
-        fair = arm.fairness[at]
-        cells: list[Content] = [
-            _spread(found, one.value, found.metric) if one.value is not None else tag("span", one.why, "soft")
-            for one in fair.groups
-        ]
-        rows.append([arm.name, *cells, _gap(found, fair)])
-    sizes: list[Content] = [f"{one.units:,}" for one in found.arms[0].fairness[at].groups]
-    rows.append([tag("span", "independent units", "soft"), *sizes, ""])
-    return table(head, rows, text=[len(names) + 1])
-
-
-def _gap(found: Experiment, fair: Fairness) -> str:
-    if fair.gap is None:
-        return "fewer than two groups are large enough to compare"
-    scale = 100.0 if found.metric in found.percent else 1.0
-    one = fair.gap
-    clear = "clear" if one.low > 0.0 else "not clear: the interval holds 0"
-    digits = 1 if scale > 1.0 else 4
-    edges = f"[{one.low * scale:.{digits}f}, {one.high * scale:.{digits}f}]"
-    return f"{amount(found, one.mean, signed=True).lstrip('+')} {edges} between {one.best} and {one.worst}: {clear}"
 
 
 def _left_out(found: Experiment) -> Safe:

@@ -11,8 +11,10 @@ import numpy as np
 from rheostat.lab.bootstrap import Interval
 from rheostat.lab.experiment.figures import BINS, Arm, Experiment
 from rheostat.lab.metrics import hull
-from rheostat.lab.plots import COLOURS, drawn, percent, plain
+from rheostat.lab.plots import COLOURS as FEW
+from rheostat.lab.plots import drawn, percent, plain
 
+COLOURS: Final = (*FEW, "#0f766e", "#a16207", "#1d4ed8", "#84171f")
 _INK: Final = "#57534e"
 _ROW: Final = 0.42  # inches a policy or group takes
 _WIDE: Final = 0.06  # inches by which a wide letter is measured short
@@ -175,3 +177,13 @@ def gaps(found: Experiment, at: int) -> str:
         if gap is not None:
             rows.append(Dot(arm.name, Interval(gap.mean, gap.low, gap.high, 0), arm.name == found.baseline))
     return dots(rows, f"largest difference in {plain(found.metric)}", found.metric in found.percent, 0.0)
+
+
+def differences(found: Experiment) -> str:
+    """Draw every policy's paired difference to the baseline with its interval."""
+    rows = [
+        Dot(arm.name, Interval(arm.versus.mean, arm.versus.low, arm.versus.high, 0))
+        for arm in found.arms
+        if arm.versus is not None
+    ]
+    return dots(rows, f"{plain(found.metric)} minus that of {plain(found.baseline)}", found.metric in found.percent, 0.0)

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from rheostat.lab.bootstrap import Interval
 from rheostat.lab.clustered import Sample, joint_draws
-from rheostat.lab.experiment.compare import comparisons, fairness, intervals
+from rheostat.lab.experiment.compare import comparisons, intervals
+from rheostat.lab.experiment.fairness import Ground, fairness_of_all
 from rheostat.lab.experiment.figures import HIGH, Arm, Comparison, Experiment, Fairness, collapse, weighings
-from rheostat.lab.experiment.metric import Accuracy, Auc, Metric, TopK
+from rheostat.lab.experiment.metric import Accuracy, Metric
+from rheostat.lab.experiment.ranking import Auc, TopK
 from rheostat.lab.experiment.served import Served, Traffic
 from rheostat.lab.experiment.words import caution, headline, reasons
 from rheostat.lab.figures import Wait
@@ -175,12 +177,14 @@ class _Run:
         first = self.metrics[0]
         values, drawn = by_metric[first.name]
         versus = comparisons([one.mean for one in values], drawn, names.index(baseline), first.lower_is_better)
+        ground = Ground(self.traffic, self.codes, self.clusters, self.draws, self.seed)
+        fair = fairness_of_all(first, raw[first.name], baseline, parts, ground)
         return tuple(
             self._arm(
                 name,
                 {metric: found[0][at] for metric, found in by_metric.items()},
                 versus[at],
-                self._fairness(raw[first.name][name], parts),
+                fair[name],
                 [metric.name for metric in self.metrics if _constant(metric, raw[metric.name][name])],
             )
             for at, name in enumerate(names)
@@ -194,12 +198,6 @@ class _Run:
             samples.append(Sample(units.values, self.codes[units.rows]))
         drawn = joint_draws(samples, self.clusters, self.draws, self.seed)
         return intervals(samples, drawn), drawn
-
-    def _fairness(self, raw: Floats, parts: Sequence[Segments]) -> tuple[Fairness, ...]:
-        return tuple(
-            fairness(self.metrics[0], raw, self.traffic, self.codes, self.clusters, part, self.draws, self.seed)
-            for part in parts
-        )
 
     def _arm(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rheostat.lab.experiment.figures import HIGH, Arm, Experiment
+from rheostat.lab.bootstrap import Interval
+from rheostat.lab.experiment.figures import HIGH, Arm, Comparison, Experiment
 from rheostat.lab.segments import FEWEST
 
 
@@ -16,14 +17,24 @@ def amount(found: Experiment, value: float, metric: str = "", *, signed: bool = 
     return f"{value:.2%}" if percent else f"{value:.4f}"
 
 
+def spread(found: Experiment, value: Interval, metric: str = "") -> str:
+    """Write a metric's value with its interval."""
+    scale, digits = (100.0, 1) if (metric or found.metric) in found.percent else (1.0, 4)
+    return f"{amount(found, value.mean, metric)} [{value.low * scale:.{digits}f}, {value.high * scale:.{digits}f}]"
+
+
+def gap_edges(found: Experiment, one: Comparison) -> str:
+    """Write a difference to the baseline with its interval."""
+    scale, digits = (100.0, 2) if found.metric in found.percent else (1.0, 4)
+    edges = f"[{one.low * scale:+.{digits}f}, {one.high * scale:+.{digits}f}]"
+    return f"{amount(found, one.mean, signed=True)} {edges}"
+
+
 def gap_words(found: Experiment, arm: Arm) -> str:
     """Write a policy's difference to the baseline with its interval and p-value."""
     if arm.versus is None:
         return "the baseline"
-    one, scale = arm.versus, 100.0 if found.metric in found.percent else 1.0
-    digits = 2 if scale > 1.0 else 4
-    edges = f"[{one.low * scale:+.{digits}f}, {one.high * scale:+.{digits}f}]"
-    return f"{amount(found, one.mean, signed=True)} {edges}, Holm p {one.p_holm:.3f}"
+    return f"{gap_edges(found, arm.versus)}, Holm p {arm.versus.p_holm:.3f}"
 
 
 def headline(found: Experiment) -> str:
@@ -34,7 +45,7 @@ def headline(found: Experiment) -> str:
         sign = -1.0 if found.lower_is_better else 1.0
         best = max(better, key=lambda arm: sign * arm.metric.mean)
         others = [arm.name for arm in better if arm is not best]
-        also = f" So {'is' if len(others) == 1 else 'are'} {_listed(others)}." if others else ""
+        also = f" So {'does' if len(others) == 1 else 'do'} {_listed(others)}." if others else ""
         return f"{best.name} beats {found.baseline} on {found.metric}: {gap_words(found, best)}.{also}"
     least = min(arm.versus.detectable for arm in found.arms if arm.versus is not None)
     most = max(arm.versus.detectable for arm in found.arms if arm.versus is not None)
@@ -64,14 +75,23 @@ def reasons(found: Experiment) -> tuple[str, ...]:
         if arm.versus.said != "worse" and arm.cost.mean < base.cost.mean:
             line += f"; it costs {1.0 - arm.cost.mean / base.cost.mean:.0%} less"
         told.append(line)
-    for arm in found.arms:
-        for fair in arm.fairness:
-            if fair.gap is not None and fair.gap.low > 0.0:
-                told.append(
-                    f"{arm.name} treats groups of {fair.field} differently: {amount(found, fair.gap.mean, signed=True)} "
-                    f"between {fair.gap.best} and {fair.gap.worst}"
-                )
+    told += [_alike(found, at) for at in range(len(base.fairness))]
     return tuple(told)
+
+
+def _alike(found: Experiment, at: int) -> str:
+    """One sentence on the groups of one field: how far apart under the baseline, and who brings them closer or further."""
+    base = found.arm(found.baseline).fairness[at]
+    if base.gap is None:
+        return f"groups of {base.field} cannot be compared: fewer than two are large enough"
+    gap = amount(found, base.gap.mean, signed=True).lstrip("+")
+    clear = "" if base.gap.low > 0.0 else ", which may be chance"
+    line = f"groups of {base.field} lie {gap} apart under {found.baseline} ({base.gap.best} over {base.gap.worst}){clear}"
+    moved = [(arm.name, arm.fairness[at].wider) for arm in found.arms]
+    for word, sign in (("further apart", 1.0), ("closer", -1.0)):
+        names = [name for name, wider in moved if wider is not None and min(sign * wider.low, sign * wider.high) > 0.0]
+        line += f"; {word} under {_listed(names)}" if names else ""
+    return line if ";" in line else f"{line}; no other policy is shown to change that"
 
 
 def caution(found: Experiment, splits: Sequence[str]) -> tuple[str, ...]:
