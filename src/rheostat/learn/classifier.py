@@ -78,7 +78,8 @@ class RoutedClassifier(ClassifierMixin, RoutedMembers):  # type: ignore[misc]
         if missing := [name for name, member in self.estimators if not hasattr(member, "predict_proba")]:
             raise ValueError(f"{', '.join(missing)}: no `predict_proba`; wrap it in CalibratedClassifierCV")
         check_classification_targets(y)
-        self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
+        X, y = self._readable(X), column_or_1d(y, warn=True)
+        self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) == 1:
             raise ValueError(f"y holds one class only ({self.classes_[0]}): there is nothing to decide")
         self._fit_members(X, y)
@@ -99,6 +100,7 @@ class RoutedClassifier(ClassifierMixin, RoutedMembers):  # type: ignore[misc]
     def route(self, X: Any) -> Routed:
         """Return, for every row, who was asked, what it cost, how much each answer counts, and the probabilities."""
         check_is_fitted(self)
+        X = self._readable(X)
         count = _num_samples(X)
 
         def ask(name: str, rows: Any) -> Floats:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import Tags, _safe_indexing, get_tags
+from sklearn.utils import Tags, _safe_indexing, assert_all_finite, get_tags, indexable
 from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.validation import check_is_fitted
 
@@ -70,6 +70,17 @@ class RoutedMembers(_BaseComposition):  # type: ignore[misc]
         first = next(iter(self.estimators_.values()))
         if hasattr(first, "feature_names_in_"):
             self.feature_names_in_ = first.feature_names_in_
+
+    def _readable(self, X: Any) -> Any:
+        """X as something whose rows can be taken; refuses NaN and infinity unless every member takes them.
+
+        Which member is asked must not decide whether a row is refused, so this is not left to the members.
+        """
+        (rows,) = indexable(X)
+        numbers = getattr(rows, "data", rows) if hasattr(rows, "tocsr") else rows
+        if isinstance(numbers, np.ndarray) and not get_tags(self).input_tags.allow_nan:
+            assert_all_finite(numbers, estimator_name=type(self).__name__, input_name="X")
+        return rows
 
     def _rows_of(self, X: Any, rows: Any, count: int) -> Any:
         """The rows a member is asked about; all of them as they are, so that nothing is copied in vain."""

@@ -75,8 +75,9 @@ class RoutedRegressor(RegressorMixin, RoutedMembers):  # type: ignore[misc]
             raise ValueError(f"`policy` must be one of {', '.join(POLICIES)}, got {self.policy!r}")
         if self.policy == "binary" and len(self.estimators) != 2:
             raise ValueError(f"`policy` binary works between two members, got {len(self.estimators)}; use blend")
+        X, y = self._readable(X), column_or_1d(y, warn=True)
         self._fit_members(X, y)
-        target = column_or_1d(y, warn=True).astype(np.float64)
+        target = y.astype(np.float64)
         unseen = {
             name: np.asarray(cross_val_predict(member, X, y, cv=self.cv), dtype=np.float64).reshape(-1)
             for name, member in self.estimators
@@ -120,6 +121,7 @@ class RoutedRegressor(RegressorMixin, RoutedMembers):  # type: ignore[misc]
     def route(self, X: Any) -> Routed:
         """Return, for every row, who was asked, what it cost, how much each answer counts, and the value."""
         check_is_fitted(self)
+        X = self._readable(X)
         count = _num_samples(X)
         signals = None if self.router_ is None else np.asarray(self.router_.predict(X), dtype=np.float64).reshape(-1)
 
