@@ -11,8 +11,7 @@ import numpy as np
 
 from bench.delegation_table import columns_of
 from rheostat.lab.clustered import Sample, joint_draws
-from rheostat.lab.experiment.metric import Auc, LogLoss, Metric, TopK
-from rheostat.lab.experiment.served import Served, Traffic
+from rheostat.lab.experiment import Auc, LogLoss, Metric, Served, TopK, Traffic
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.replay import replay
 from rheostat.lab.weights.fusion import FusionData, by_margin, fixed_blend, losses, mixed, stack

@@ -76,7 +76,7 @@ def options(table: OutcomesTable, stages: Sequence[str], kind: str, relative: fl
     if kind == "delegate":
         if len(stages) != 2:
             raise ValueError(f"delegate works between two models, got {len(stages)}: {', '.join(stages)}")
-        return [_delegate(table, stages[0], stages[1], relative)]
+        return [delegate_options(table, stages[0], stages[1], relative)]
     raise ValueError(f"unknown kind {kind!r}; known: {', '.join(KINDS)}")
 
 
@@ -145,8 +145,24 @@ def _blend(table: OutcomesTable, models: Sequence[str], relative: float) -> Opti
     )
 
 
-def _delegate(table: OutcomesTable, weak: str, strong: str, relative: float) -> Options:
-    grid = ternary_grid(table, weak, strong)
+def delegate_options(
+    table: OutcomesTable,
+    weak: str,
+    strong: str,
+    relative: float = 1.0,
+    weight: Floats | None = None,
+    signal: str | None = None,
+) -> Options:
+    """Return every pair of cuts on a weight of the strong model.
+
+    Args:
+        weight: one a row; by default 1 - confidence of the weak model.
+        signal: the signal that gives this weight when served.
+
+    Raises:
+        ValueError: no row can be used, or a weight lies outside [0, 1].
+    """
+    grid = ternary_grid(table, weak, strong, weight=weight)
     part = table.subset(grid.rows)
     low, high = np.nonzero(~np.isnan(grid.quality))
     quality, share = grid.quality[low, high], grid.share[low, high]
@@ -160,7 +176,8 @@ def _delegate(table: OutcomesTable, weak: str, strong: str, relative: float) -> 
         return float(np.quantile(np.where(alone, first, first + second), quantile, method="higher"))
 
     def build(index: int) -> Policy:
-        return Delegate(weak=weak, strong=strong, low=float(grid.low[low[index]]), high=float(grid.high[high[index]]))
+        cuts = (float(grid.low[low[index]]), float(grid.high[high[index]]))
+        return Delegate(weak=weak, strong=strong, weight=signal, low=cuts[0], high=cuts[1])
 
     return Options(
         kind="delegate",

@@ -16,8 +16,9 @@ from rheostat.lab.outcomes import Floats, OutcomesTable
 class TernaryGrid:
     """Quality, share and cost at every pair of cuts (`low[i]`, `high[j]`); NaN where low > high.
 
-    The weight of the strong model is 1 - confidence of the weak one (none usable: 1). Below `low` the weak model answers
-    alone, above `high` the strong one, in between their mix by the weight. The weak model is always called.
+    The weight of the strong model is a given one, else 1 - confidence of the weak one (none usable: 1). Below `low` the weak
+    model answers alone, above `high` the strong one, in between their mix by the weight. The weak model is counted as
+    called always, as it is when its answer gives the weight.
     """
 
     weak: str
@@ -41,14 +42,17 @@ class TernaryGrid:
         return self.correct[np.arange(len(side)), side]
 
 
-def ternary_grid(table: OutcomesTable, weak: str, strong: str, *, cuts: int = 100) -> TernaryGrid:
+def ternary_grid(
+    table: OutcomesTable, weak: str, strong: str, *, cuts: int = 100, weight: Floats | None = None
+) -> TernaryGrid:
     """Work out the grid of two cuts from one sort and prefix sums.
 
     Args:
         cuts: at most this many candidates per cut, spread evenly over the rows; all are weights that occur in the data.
+        weight: of the strong model, in [0, 1], one a row of the table; by default 1 - confidence of the weak one.
 
     Raises:
-        ValueError: no row can be used.
+        ValueError: no row can be used, or a weight lies outside [0, 1].
     """
     names = (weak, strong)
     rows = np.flatnonzero(table.complete(names))
@@ -56,8 +60,13 @@ def ternary_grid(table: OutcomesTable, weak: str, strong: str, *, cuts: int = 10
         raise ValueError(f"no row can be used: {table.left_out(names) or 'the table is empty'}")
     part = table.subset(rows)
     columns = [part.model(name) for name in names]
-    confidence = columns[0].confidence
-    weight = np.where(np.isnan(confidence), 1.0, 1.0 - confidence)
+    if weight is None:
+        confidence = columns[0].confidence
+        weight = np.where(np.isnan(confidence), 1.0, 1.0 - confidence)
+    elif not ((weight >= 0.0) & (weight <= 1.0)).all():
+        raise ValueError("a weight is NaN or outside [0, 1]")
+    else:
+        weight = weight[rows]
     mixed = mixed_labels(columns, (1.0 - weight, weight), len(table.labels)) == part.truth
     mixed = np.where(weight == 0.0, part.correct(weak), np.where(weight == 1.0, part.correct(strong), mixed))
     correct = np.stack([part.correct(weak), mixed, part.correct(strong)], axis=1).astype(np.float64)

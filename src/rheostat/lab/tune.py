@@ -92,7 +92,15 @@ def choose_policy(table: OutcomesTable, goal: Goal, stages: Sequence[str], kind:
         GoalError: none does.
     """
     relative = goal.min_relative_quality if goal.min_relative_quality is not None else 1.0
-    batches = options(table, stages, kind, relative)
+    return best_of(options(table, stages, kind, relative), goal, kind, split)
+
+
+def best_of(batches: Sequence[Options], goal: Goal, kind: str, split: str = "") -> Policy:
+    """Return the best policy among settings that keep `goal`.
+
+    Raises:
+        GoalError: none does.
+    """
     best: tuple[tuple[float, ...], Options, int] | None = None
     for batch in batches:
         index = _best(batch, goal)
@@ -189,4 +197,4 @@ def notes(goal: Goal, chosen: Figures, reported: Figures, kind: str) -> list[str
     return told
 
 
-__all__ = ["KINDS", "Goal", "GoalError", "Tuned", "by_cost", "choose_policy", "kept", "notes", "tune"]
+__all__ = ["KINDS", "Goal", "GoalError", "Tuned", "best_of", "by_cost", "choose_policy", "kept", "notes", "tune"]
