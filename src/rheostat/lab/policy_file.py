@@ -112,5 +112,5 @@ def policy_form(policy: Policy) -> str:
     """Return the policy as one line of YAML, for people."""
     import yaml
 
-    text: str = yaml.safe_dump(form(policy), default_flow_style=True, width=10_000, sort_keys=False)
+    text: str = yaml.safe_dump(form(policy), default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True)
     return text.removesuffix("...\n").strip()

@@ -214,3 +214,10 @@ def test_the_verb_prints_json(saved: str) -> None:
 )
 def test_wrong_use_is_explained(saved: str, given: list[str], told: str) -> None:
     assert told in run([saved, *given], 2).output
+
+
+def test_policies_are_written_in_their_own_letters() -> None:
+    made = traffic(60)
+    made = replace(made, columns={"小": made.columns["small"]}, model_info={})
+    found = experiment(made, {"one": Contender(Use("小")), "two": Contender(Use("小"))}, draws=50)
+    assert found.arm("one").form == "小"

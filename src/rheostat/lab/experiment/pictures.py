@@ -28,8 +28,11 @@ class Dot(NamedTuple):
     strong: bool = False
 
 
-def dots(rows: Sequence[Dot], label: str, in_percent: bool, line: float | None = None) -> str:
-    """Draw one value with its interval per row, the first on top, with a dashed line to compare with."""
+def dots(rows: Sequence[Dot], label: str, in_percent: bool, line: float | None = None, *, points: bool = False) -> str:
+    """Draw one value with its interval per row, the first on top, with a dashed line to compare with.
+
+    With `points` the values are differences of percentages, and the axis counts points.
+    """
 
     def draw(axes: Any) -> None:
         places = np.arange(len(rows))[::-1]
@@ -41,8 +44,10 @@ def dots(rows: Sequence[Dot], label: str, in_percent: bool, line: float | None =
             spread = [[max(0.0, mean - low)], [max(0.0, high - mean)]]
             axes.errorbar(mean, place, xerr=spread, fmt="s" if row.strong else "o", color=colour, ms=6, capsize=3, zorder=3)
         _names(axes, [row.name for row in rows])
-        axes.set_xlabel(label)
-        percent(axes, x=in_percent)
+        axes.set_xlabel(f"{label}, points" if points else label)
+        if points:
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:+.3g}" if abs(value) > 1e-9 else "0")
+        percent(axes, x=in_percent and not points)
 
     return drawn(draw, 6.4, 1.0 + _ROW * len(rows))
 
@@ -176,7 +181,8 @@ def gaps(found: Experiment, at: int) -> str:
         gap = arm.fairness[at].gap
         if gap is not None:
             rows.append(Dot(arm.name, Interval(gap.mean, gap.low, gap.high, 0), arm.name == found.baseline))
-    return dots(rows, f"largest difference in {plain(found.metric)}", found.metric in found.percent, 0.0)
+    points = found.metric in found.percent
+    return dots(rows, f"largest difference in {plain(found.metric)}", points, 0.0, points=points)
 
 
 def differences(found: Experiment) -> str:
@@ -186,4 +192,5 @@ def differences(found: Experiment) -> str:
         for arm in found.arms
         if arm.versus is not None
     ]
-    return dots(rows, f"{plain(found.metric)} minus that of {plain(found.baseline)}", found.metric in found.percent, 0.0)
+    points = found.metric in found.percent
+    return dots(rows, f"{plain(found.metric)} minus that of {plain(found.baseline)}", points, 0.0, points=points)
