@@ -99,9 +99,11 @@ def contribution(
         draws, seed: of the bootstrap.
 
     Raises:
-        ValueError: one model only, more than six, or no row is left.
+        ValueError: one model only, more than six, no row is left, or a segmentation is of other rows.
     """
     names = models_of(policy)
+    if strange := next((one for one in segments if len(one.code) != len(table)), None):
+        raise ValueError(f"{strange.name} groups {len(strange.code)} rows, the table has {len(table)}: group this table's")
     if not 2 <= len(names) <= MOST_MODELS:
         raise ValueError(f"{name}: contributions are worked out for 2 to {MOST_MODELS} models, the policy has {len(names)}")
     rows = np.flatnonzero(table.complete(names))
