@@ -210,7 +210,8 @@ def _tell(found: _Found, lines: list[str], learner: str) -> None:
     for name, (_, gap) in found.rivals.items():
         said = "better" if gap.better else "worse" if gap.worse else "no difference shown"
         say(f"against {name}: APGR {gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}], {said}")
-    if "longest first" in found.rivals and not found.rivals["longest first"][1].better:
+    length = found.rivals.get("longest first")
+    if length is not None and length[0].signal and not length[1].better:
         say("it is not shown to beat the length of the text, which needs no training: `binary: {signal: length, ...}`")
     big = {name: lost for name, lost in found.lost.items() if lost >= _FEW}
     say("APGR lost when shuffled: " + (", ".join(f"{name} {lost:.3f}" for name, lost in big.items()) or "nothing by itself"))
