@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from rheostat.cli.train_router import router
+from rheostat.cli.train_weights import weights
 
-VERBS = (router,)
+VERBS = (router, weights)
 
 app = typer.Typer(help="Learn a signal from an outcomes table, and write the file that serves it.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from rheostat.lab.segments import coded, meta_values
 from rheostat.lab.trust import groups
 from rheostat.lab.weights.calibration import calibrated_for
 from rheostat.lab.weights.fusion import FusionData
-from rheostat.lab.weights.predictor import Recipe, WeightNet, extremes, train_weights
+from rheostat.lab.weights.predictor import Recipe, WeightNet, extremes, require_torch, train_weights
 from rheostat.lab.weights.rivals import Rivals, rivals
 from rheostat.lab.weights.rows import (
     answer_features,
@@ -74,9 +74,9 @@ class LearnedWeights:
     """Trained weights with all that serving them needs, and their figures on fresh rows.
 
     `calibrators` holds those that were fitted here; the models must be given them, else other scores are mixed than were
-    weighed. `judged` are the rows of the report with calibrated answers, `data` what weights were fitted, stopped and
-    judged on, `weights` those of the report's rows. `top` is the mean of the largest weight, `alone` the share of rows on
-    which it is 0.98 or more.
+    weighed. `stopped` and `judged` are the rows of those splits with calibrated answers, `data` what weights were fitted,
+    stopped and judged on, `weights` those of the report's rows. `top` is the mean of the largest weight, `alone` the share
+    of rows on which it is 0.98 or more.
     """
 
     ask: Ask
@@ -85,6 +85,7 @@ class LearnedWeights:
     calibrators: Mapping[str, Fitted]
     table: OutcomesTable
     rows: int
+    stopped: OutcomesTable
     judged: OutcomesTable
     data: tuple[FusionData, FusionData, FusionData]
     report: Rivals
@@ -127,6 +128,7 @@ def learn_weights(table: OutcomesTable, ask: Ask, tell: Tell = lambda _: None) -
             `train_weights` raises; the message says what to do.
         MissingExtra: torch is not installed.
     """
+    require_torch()
     if len(ask.models) < 2:
         raise ValueError(f"weights are over two models or more, got {', '.join(ask.models) or 'none'}")
     if strangers := [name for name in ask.models if name not in table.columns]:
@@ -160,7 +162,7 @@ def learn_weights(table: OutcomesTable, ask: Ask, tell: Tell = lambda _: None) -
     found = rivals(data[0], data[1], data[2], weights, ask.models, cluster)
     return LearnedWeights(
         ask=ask, net=net, past=past, calibrators=calibrators, table=table, rows=len(fit),
-        judged=report, data=(data[0], data[1], data[2]), report=found, weights=weights,
+        stopped=stop, judged=report, data=(data[0], data[1], data[2]), report=found, weights=weights,
         top=top, alone=alone, notes=tuple(_notes(table, ask, found, net, alone)),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -120,14 +121,18 @@ def extremes(weights: Floats, edge: float = 0.98) -> tuple[float, float]:
     return float(top.mean()), float((top >= edge).mean())
 
 
+def require_torch() -> None:
+    """Raise MissingExtra when torch is not installed."""
+    if find_spec("torch") is None:
+        raise MissingExtra("training weights", "torch")
+
+
 def _fit(
     train: FusionData, dev: FusionData, form: tuple[Floats, Floats], blend: Floats, recipe: Recipe
 ) -> tuple[tuple[Floats, ...], int]:
-    try:
-        import torch
-        from torch import nn
-    except ImportError:
-        raise MissingExtra("training weights", "torch") from None
+    require_torch()
+    import torch
+    from torch import nn
 
     torch.manual_seed(recipe.seed)
     torch.set_num_threads(1)
