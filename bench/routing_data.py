@@ -90,6 +90,12 @@ def gsm8k_answered(tell: Tell) -> RoutingData:
     return replace(data, features=names, x=np.concatenate(parts, axis=1), embedding=2 * data.embedding)
 
 
+def unfinished() -> Floats:
+    """Return 1 for every row of `gsm8k_answered` whose answer lacks the final `#### number` that the set's scorer reads."""
+    rows = [row for row in read("routellm-gsm8k/outcomes.csv") if row["contaminated"] == "0"]
+    return np.array([float("####" not in row["weak_response"]) for row in rows])
+
+
 def surface_only(data: RoutingData) -> RoutingData:
     """Return of `gsm8k_answered` only the surface of the answer."""
     kept = [place for place, name in enumerate(data.features) if name.startswith("surface ")]
