@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +193,11 @@ def test_thresholds_keep_what_they_promise(given_rows: list[tuple[bool, bool, in
     if strong.mean() > weak.mean():
         fixed = apgr_draws(data, [[score], [score]], 5, 0)
         assert (fixed[:, 0] == fixed[:, 1]).all()
+
+
+def test_the_guide_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "learned-routers.md").read_text(encoding="utf-8")
+    (body,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    subprocess.run([sys.executable, "-c", body], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "router.onnx").exists()
+    assert {f"`{name}`" for name in LEARNERS} <= set(re.findall(r"`[\w+]+`", page))
