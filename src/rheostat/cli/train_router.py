@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _GOAL = (
     "Where the threshold stands: max-share=0.5 (calls of the strong model) or min-relative-quality=0.95 (of its quality)."
 )
-_FEW = 0.005  # APGR: what is lost by less than this is shown together
+_FEW = 0.005  # a smaller loss of APGR is not shown
+_MOST = 50_000  # rows to learn from; keeps time and memory within bounds
 
 
 class _Found(NamedTuple):
@@ -102,13 +103,18 @@ def _rows(
     if encoder is not None:
         embed = TextEncoder(Path(encoder, "encoder.onnx"), Path(encoder, "tokenizer.json"), 128).embed
     wanted = TEXT if features is None else tuple(name.strip() for name in features.split(",") if name.strip())
-    chosen = table.subset(np.isin(table.split, [SPLITS.index(name) for name in splits]))
+    rows = np.flatnonzero(np.isin(table.split, [SPLITS.index(name) for name in splits]))
+    if len(rows) > _MOST:
+        note(f"learning from {_MOST:,} of {len(rows):,} rows, taken by chance")
+        rows = np.sort(np.random.default_rng(0).permutation(rows)[:_MOST])
+    chosen = table.subset(rows)
     with progress("reading rows") as update:
         data = from_table(chosen, *pair, features=wanted, group=group, embed=embed, tell=update)
     _warn_of_train(table, splits, pair)
     for reason, count in data.left_out.items():
         note(f"left out: {count} rows, {reason}")
     rest = table.select(split="test")
+    rest = rest.subset(np.arange(min(len(rest), _MOST)))
     if "test" in splits or not rest.complete(pair).any():
         return data, None
     return data, from_table(rest, *pair, features=data.features, embed=embed)
