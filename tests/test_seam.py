@@ -93,9 +93,16 @@ def table_of(cells: tuple[Any, ...], peers: tuple[str, ...]) -> OutcomesTable:
     deadline=st.sampled_from([10.0, 0.5, 0.25]),
     peers=st.sampled_from([(), ("m2",)]),
     preset=st.booleans(),
+    max_cost=st.sampled_from([float("inf"), float("inf"), 2.5, 4.0]),
 )
 def test_replay_and_service_are_one(
-    node: object, cells: tuple[Any, ...], signal: float, deadline: float, peers: tuple[str, ...], preset: bool
+    node: object,
+    cells: tuple[Any, ...],
+    signal: float,
+    deadline: float,
+    peers: tuple[str, ...],
+    preset: bool,
+    max_cost: float,
 ) -> None:
     times = [cell[3] for cell in cells]
     sums = {sum(subset) for subset in ([a] for a in times)} | {times[0] + times[1], times[0] + times[2], times[1] + times[2]}
@@ -108,6 +115,7 @@ def test_replay_and_service_are_one(
         fallback=ladder,
         scorers=(Level(signal), *ANSWERS),
         deadline_s=deadline,
+        max_cost=max_cost,
         default=models_of(policy)[0],
     )
 
@@ -117,7 +125,7 @@ def test_replay_and_service_are_one(
         off = BreakerSettings(failure_threshold=0)
         models[name] = scripted_model(name, Act(reply, ms / 1000), cost=float(cost), peers=peers, breaker=off)
     bench = Bench(node, models, retry=0, preset=ladder.preset, scorers=(Level(signal), *ANSWERS))
-    (served,) = bench.run({"deadline_s": deadline})
+    (served,) = bench.run({"deadline_s": deadline, "max_cost": max_cost})
     record = served.record
 
     every_label = (*LABELS, *result.extra_labels)

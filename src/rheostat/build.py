@@ -15,6 +15,7 @@ from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
 from rheostat.policies import models_of, signals_of, walk
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
+from rheostat.resilience.spend import spends_of
 from rheostat.signals import FEATURES, TextFeatures, calibrated, load_calibrator
 from rheostat.signals.base import AnswerScorer, Scorer, ScorerSettings
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
@@ -127,13 +128,16 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         default=settings.fallback.default or (named[0] if named else allowed[0]),
         answer_scorers=tuple(scorer for scorer in wanted if isinstance(scorer, AnswerScorer)),
     )
+    budgets = spends_of(loaded.config.budgets, [model.cost for model in loaded.config.models.values()])
     held = tuple((part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None)
     return Lane(
         name=name,
         route=route,
         deadline_s=float(settings.deadline),
+        max_cost=settings.max_cost if settings.max_cost is not None else float("inf"),
         scorers=tuple(own),
         held=held,
+        spends=tuple(spend for spend in budgets.values() if not set(needed).isdisjoint(spend.signals)),
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
     )

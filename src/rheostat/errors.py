@@ -43,6 +43,7 @@ FAILURES: Final[dict[str, Rule]] = {
     "unavailable": Rule(503, retryable=False, counts=False, final=False),
     "overloaded": Rule(503, retryable=False, counts=False, final=False),
     "cancelled": Rule(499, retryable=False, counts=False, final=False),
+    "over_budget": Rule(402, retryable=False, counts=False, final=False),
 }
 """Failure kinds and their consequences; the one table the engine, ladder and gateway share."""
 

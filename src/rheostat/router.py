@@ -111,16 +111,21 @@ class Router:
         session: str | None = None,
         tenant: str | None = None,
         timeout_s: float | None = None,
+        max_cost: float | None = None,
         force_model: str | None = None,
         skip_route: bool = False,
         request_id: str | None = None,
     ) -> Request:
-        """Make a request that arrives now. `timeout_s` may shorten the route's deadline, never lengthen it."""
+        """Make a request that arrives now.
+
+        `timeout_s` may shorten the route's deadline and `max_cost` lower what it may cost; neither can raise it.
+        """
         now = self.clock.monotonic()
         lane = self._wiring.plan.lanes.get(route)
         limit = lane.deadline_s if lane is not None else 0.0
         if timeout_s is not None:
             limit = min(limit, timeout_s) if limit else timeout_s
+        most = lane.max_cost if lane is not None else float("inf")
         return Request(
             id=request_id or str(uuid_utils.uuid7()),
             data=data,
@@ -132,6 +137,7 @@ class Router:
             tenant=tenant,
             received=now,
             deadline=now + limit if limit else float("inf"),
+            max_cost=most if max_cost is None else min(most, max_cost),
             force_model=force_model,
             skip_route=skip_route,
         )
@@ -302,11 +308,21 @@ class Router:
         def models(value: Any) -> Any:
             return lambda: {name: value(model) for name, model in self._wiring.plan.pool.models.items()}
 
+        def budgets(value: Any) -> Any:
+            return lambda: {
+                spend.name: value(spend)
+                for lane in self._wiring.plan.lanes.values()
+                for spend in lane.spends
+                if spend.settings.per == "all"
+            }
+
         states = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
         self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
         self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
         self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
+        self.metrics.gauge("rheostat_spend_threshold", budgets(self.engine.spends.threshold))
+        self.metrics.gauge("rheostat_spend_used", budgets(self.engine.spends.used))
         self.metrics.gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))
         self.metrics.gauge("rheostat_records_dropped_total", lambda: self.recorder.stats().dropped)
         self.metrics.gauge(

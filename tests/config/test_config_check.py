@@ -56,6 +56,7 @@ CHANGED = [
     ("label: unknown", "label: ham, confidence: 2", "routes.default.fallback.preset.confidence", "must lie in [0, 1]"),
     ("retry: 1", "retry: -1", "routes.default.fallback.retry", "must be 0 or more"),
     ("retry: 1", "default: slow", "routes.default.fallback.default", "unknown model `slow`"),
+    ("deadline: 3s", "max_cost: 0", "routes.default", "`max_cost` must be more than 0"),
     ("deadline: 3s", "models: [fast, large, large-b, lrge]", "routes.default.models[3]", "did you mean `large`?"),
     ("a-secret-of-24-characters", "short", "admin.secret", "has 5 characters, needs at least 16"),
     ("routes: [default]", "routes: [defalt]", "keys[0].routes[0]", "did you mean `default`?"),
@@ -182,3 +183,22 @@ def test_what_must_not_be_shown_is_known(tmp_path: pathlib.Path) -> None:
     assert not {"qwen3-32b", "default", "session", "shop", "unknown"} & set(loaded.secrets)
     shown = repr(loaded) + repr(loaded.config.keys) + repr(loaded.config.admin)
     assert not [secret for secret in loaded.secrets if secret in shown]
+
+
+BUDGETED = """
+models: {fast: {backend: rules, rules: []}, large: {backend: rules, rules: [], cost: 9}}
+routes: {default: {policy: {cascade: {stages: [fast, large], threshold: spend.monthly}}}}
+budgets: {monthly: {share: 0.2, models: [large]}}
+"""
+
+
+def test_a_budget_makes_the_signal_that_a_threshold_names(tmp_path: pathlib.Path) -> None:
+    assert load(tmp_path, BUDGETED).warnings == ()
+    (unread,) = load(tmp_path, BUDGETED.replace("threshold: spend.monthly", "threshold: 0.9")).warnings
+    assert "no policy reads `spend.monthly`" in unread.message
+    (misspelt,) = problems(tmp_path, BUDGETED.replace("threshold: spend.monthly", "threshold: spend.montly"))
+    assert "did you mean `spend.monthly`?" in misspelt.message
+    (stranger,) = problems(tmp_path, BUDGETED.replace("models: [large]}", "models: [lrge]}"))
+    assert "did you mean `large`?" in stranger.message
+    (broken,) = problems(tmp_path, BUDGETED.replace("share: 0.2", "share: 2"))
+    assert broken.path.startswith("budgets.monthly")

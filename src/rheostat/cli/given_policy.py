@@ -12,6 +12,7 @@ from rheostat.errors import ConfigError, NotFound
 if TYPE_CHECKING:
     from rheostat.policies import Policy
     from rheostat.resilience.ladder import FallbackSettings
+    from rheostat.resilience.spend import Spend
     from rheostat.signals.base import AnswerScorer, Scorer
 
 
@@ -22,6 +23,7 @@ class Given(NamedTuple):
     policy: Policy
     scorers: tuple[Scorer | AnswerScorer, ...] = ()
     fallback: FallbackSettings | None = None
+    spends: tuple[Spend, ...] = ()
 
 
 def given_policy(config: str | None, route: str, policy_file: str | None, written: str | None) -> Given:
@@ -66,6 +68,7 @@ def written_policy(text: str, base: str, source: str) -> Policy:
 def _of_config(config: str, route: str) -> Given:
     from rheostat.config import load_config
     from rheostat.policies import signals_of
+    from rheostat.resilience.spend import spends_of
     from rheostat.signals import FEATURES, TextFeatures
 
     loaded = load_config(config)
@@ -80,7 +83,9 @@ def _of_config(config: str, route: str) -> Given:
     ]
     features = tuple(signal for signal in signals_of(policy) if signal in FEATURES and signal not in own)
     scorers += [TextFeatures(features)] if features else []
-    return Given(f"route {route} of {config}", policy, tuple(scorers), loaded.config.routes[route].fallback)
+    budgets = spends_of(loaded.config.budgets, [model.cost for model in loaded.config.models.values()])
+    read = tuple(spend for spend in budgets.values() if not set(spend.signals).isdisjoint(signals_of(policy)))
+    return Given(f"route {route} of {config}", policy, tuple(scorers), loaded.config.routes[route].fallback, read)
 
 
 def _built_in(name: str, policy: Policy) -> Given:

@@ -27,8 +27,9 @@ def _then(head: str, policy: Any) -> list[str]:
     return [f"{head} {short}"] if short else [f"{head}:", *(f"  {line}" for line in in_words(policy))]
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}"
+def _number(value: float | str) -> str:
+    """A number, or the name of the signal that holds it."""
+    return value if isinstance(value, str) else f"{value:.6g}"
 
 
 def _cascade(policy: Any) -> list[str]:

@@ -47,7 +47,7 @@ def replay(
     models = stages_of(table, stages)
     try:
         found, played = figures(
-            given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers
+            given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers, spends=given.spends
         )  # fmt: skip
         rate = _rate(given.policy, part, given.scorers)
     except (ValueError, KeyError) as error:

@@ -88,8 +88,12 @@ def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal)
     from rheostat.lab.tune import Tuned
 
     given = given_policy(None, "", place, None)
-    chosen, _ = figures(given.policy, table.select(split="dev"), names, split="dev", scorers=given.scorers)
-    reported, _ = figures(given.policy, table.select(split="test"), names, split="test", scorers=given.scorers)
+    chosen, _ = figures(
+        given.policy, table.select(split="dev"), names, split="dev", scorers=given.scorers, spends=given.spends
+    )
+    reported, _ = figures(
+        given.policy, table.select(split="test"), names, split="test", scorers=given.scorers, spends=given.spends
+    )
     return Tuned(
         kind=Path(place).name, stages=names, goal=goal, policy=given.policy, chosen=chosen, reported=reported
     )  # fmt: skip

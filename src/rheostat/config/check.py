@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -12,6 +12,7 @@ from rheostat.config.check_routes import check_routes
 from rheostat.config.draft import Draft, nearest
 from rheostat.errors import Problem
 from rheostat.pool import ModelSettings
+from rheostat.resilience.spend import SpendSettings, spends_of
 from rheostat.signals.base import ScorerSettings
 
 FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder")
@@ -37,6 +38,7 @@ def check(draft: Draft) -> list[Problem]:
             draft.wrong(f"signals.{name}", f"`{name}` is a built-in text feature; choose another name")
     _circles(draft)
     _references(draft)
+    _budgets(draft)
     _pins(draft)
     check_routes(draft)
     _general(draft)
@@ -106,10 +108,25 @@ def _references(draft: Draft) -> None:
     whole = {entry: scorer for entry, scorer in draft.signals.items() if isinstance(scorer, ScorerSettings)}
     broken = [entry for entry in draft.signals if entry not in whole]
     made = [*broken, *(name for entry, scorer in whole.items() for name in scorer.signals(entry))]
+    sound = {name: each for name, each in draft.budgets.items() if isinstance(each, SpendSettings)}
+    made += [signal for spend in spends_of(sound, ()).values() for signal in spend.signals]
+    broken += [f"spend.{name}" for name in draft.budgets if name not in sound]
     for kind, name, path, line in draft.reader.references:
         known = [*made, *draft.features] if kind == "signal" else list(draft.models)
-        if name not in known and not (kind == "signal" and name.split(".")[0] in broken):
+        if name not in known and not (kind == "signal" and _of_any(name, broken)):
             draft.decoder.problem(path, line, f"unknown {kind} `{name}`; {nearest(name, known)}")
+
+
+def _of_any(name: str, entries: Sequence[str]) -> bool:
+    return any(name == entry or name.startswith(f"{entry}.") for entry in entries)
+
+
+def _budgets(draft: Draft) -> None:
+    for name, settings in draft.budgets.items():
+        for model in settings.models if isinstance(settings, SpendSettings) else ():
+            draft.exists(f"budgets.{name}.models", model, draft.models, "model")
+        if not any(kind == "signal" and _of_any(read, [f"spend.{name}"]) for kind, read, *_ in draft.reader.references):
+            draft.doubtful(f"budgets.{name}", f"no policy reads `spend.{name}`, so this budget changes nothing")
 
 
 def _pins(draft: Draft) -> None:

@@ -16,14 +16,15 @@ from rheostat.pool import ModelSettings
 
 @dataclass(frozen=True)
 class Draft:
-    """What could be decoded. Models, routes and signals map every name in the file to its settings (wrong fields at their
-    default), None where nothing is known of them; `policies` holds the good ones."""
+    """What could be decoded. Models, routes, signals and budgets map every name in the file to its settings (wrong fields
+    at their default), None where nothing is known of them; `policies` holds the good ones."""
 
     decoder: Decoder
     reader: PolicyReader
     models: Mapping[str, ModelSettings | None]
     routes: Mapping[str, RouteSettings | None]
     signals: Mapping[str, Any]
+    budgets: Mapping[str, Any]
     policies: Mapping[str, Any]
     labels: tuple[str, ...]
     sections: frozenset[str]

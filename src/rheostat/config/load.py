@@ -190,6 +190,7 @@ def _draft(decoder: Decoder, reader: PolicyReader, root: Node, policies: dict[st
         models=_decoded(decoder, root, "models"),
         routes=_decoded(decoder, root, "routes"),
         signals=_decoded(decoder, root, "signals"),
+        budgets=_decoded(decoder, root, "budgets"),
         policies=policies,
         labels=_labels(root),
         sections=frozenset(root.value),

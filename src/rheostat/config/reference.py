@@ -24,6 +24,7 @@ from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.resilience.spend import SpendSettings
 from rheostat.signals import FEATURES
 from rheostat.types.duration import Duration
 
@@ -110,6 +111,7 @@ def reference(parts: Parts | None = None) -> str:
     rows = "\n".join(f"| `{name}` | {said} |" for name, said in FEATURES.items())
     blocks.append(f"### Built-in text features\n\nThey need no entry.\n\n| name | value |\n|---|---|\n{rows}\n")
     sections: dict[str, type[Struct]] = {
+        "budgets.NAME": SpendSettings,
         "records": RecordSettings,
         "server": ServerSettings,
         "admin": AdminSettings,

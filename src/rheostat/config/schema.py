@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from rheostat.pool import ModelSettings
 from rheostat.resilience.ladder import FallbackSettings
+from rheostat.resilience.spend import SpendSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 
@@ -24,12 +25,18 @@ def _more_than_zero(name: str, value: float) -> None:
 class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way in. `policy` decides (a model's name, a policy, or `{file: tuned.yaml}`); `deadline` bounds a request whose
     client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates
-    (default: all)."""
+    (default: all). `max_cost` is what one request may spend on calls: a model that would go beyond it is not asked, and
+    the policy hears `over_budget`. A client may ask for less."""
 
     policy: Any
     deadline: Duration = Duration(10.0)
     fallback: FallbackSettings = FallbackSettings()
     models: tuple[str, ...] = ()
+    max_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_cost is not None:
+            _more_than_zero("max_cost", self.max_cost)
 
 
 class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +112,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task: Literal["classify"] = "classify"
     labels: tuple[str, ...] = ()
     signals: dict[str, ScorerSettings] = {}
+    budgets: dict[str, SpendSettings] = {}
     records: RecordSettings = RecordSettings()
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()

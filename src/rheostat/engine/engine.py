@@ -15,6 +15,7 @@ from rheostat.engine.record import status_of, summary
 from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
+from rheostat.resilience.spend import Spend, Spends
 from rheostat.signals.base import Scorer
 from rheostat.types import Context, Outcome, Prediction, Request, RouteRecord
 
@@ -23,13 +24,16 @@ NOTHING_HELD: Mapping[str, str] = {}
 
 
 class Lane(Struct, frozen=True, kw_only=True):
-    """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis."""
+    """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
+    budgets that its policy reads."""
 
     name: str
     route: Route
     deadline_s: float = 0.0
+    max_cost: float = float("inf")
     scorers: tuple[Scorer, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
+    spends: tuple[Spend, ...] = ()
     policy_version: str = ""
     raw_input: bool = False
 
@@ -57,6 +61,7 @@ class Engine:
     def __init__(self, clock: Clock, holds: Holds, observers: Sequence[Callable[[RouteRecord], None]] = ()) -> None:
         self.clock = clock
         self.holds = holds
+        self.spends = Spends()
         self.observers = tuple(observers)
         self.executor = Executor(clock)
         self.in_flight = 0
@@ -133,6 +138,8 @@ class Engine:
                 raise
             except BaseException as error:  # the policy that needs it will miss it, and say so
                 memo[SIGNAL_ERROR] = f"{scorer.names[0]}: {type(error).__name__}: {error}"
+        if lane.spends:
+            signals.update(self.spends.signals(lane.spends, request.tenant, self.clock.wall()))
         held = NOTHING_HELD
         if lane.held:
             now = self.clock.monotonic()
@@ -175,6 +182,8 @@ class Engine:
         self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
     ) -> Served:
         record = self._record(plan, lane, request, journey, ending, waited)
+        if lane is not None and lane.spends and journey is not None:
+            self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
         for observer in self.observers:
             observer(record)
         return Served(record, ending.prediction, ending.error)

@@ -67,7 +67,7 @@ class Journey:
 
     __slots__ = (
         "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy",
-        "route", "standing", "started", "steps", "trouble",
+        "refused", "route", "standing", "started", "steps", "trouble",
     )  # fmt: skip
 
     def __init__(self, route: Route, ctx: Context) -> None:
@@ -87,6 +87,7 @@ class Journey:
         self.history: tuple[Outcome, ...] = ()
         self.in_flight: set[str] = set()
         self.started: set[str] = set()
+        self.refused: set[str] = set()  # not asked, because the request cannot pay for them
         self.standing: dict[str, str] = {}  # peer -> the model it stands in for
         self.steps: list[Step] = []
         self.at_s = 0.0
@@ -114,8 +115,8 @@ class Journey:
         if asked is not None:
             outcome = self._stand_in(asked, outcome)
         if failure is not None and self.fallback.peer and not failure.final and failure.kind != "cancelled":
-            peer = peer_of(model, self.links, self.started)
-            if peer is not None:
+            peer = peer_of(model, self.links, self.started | self.refused)
+            if peer is not None and self._affords(peer):
                 self.standing[peer] = asked or model
                 self.history += (outcome,) if asked is None else ()
                 self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
@@ -226,17 +227,40 @@ class Journey:
             self._await(tuple(other for other in self.awaiting if other is not scorer), made, error)
 
     def _called(self, call: Call) -> tuple[str, ...]:
-        fresh = tuple([model for model in call.models if model not in self.started])
+        fresh = tuple([model for model in call.models if model not in self.started and model not in self.refused])
         for model in fresh:
             if model not in self.links:
                 return self._router_failed(f"the policy names the unknown model {model}")
         self.by = self.by or call.by
         if fresh:
             self._note("call", call.models, call.reason, call.propensity)
-            return self._launch(fresh)
+            return self._launch(fresh) if self.ctx.request.max_cost == inf else self._within_budget(fresh)
         if self.in_flight:
             return ()
         return self._router_failed("the policy waits for models that have all come back")
+
+    def _within_budget(self, fresh: tuple[str, ...]) -> tuple[str, ...]:
+        """Start what the request can pay for, in the order named; the rest counts as failed, and is not asked."""
+        launched: tuple[str, ...] = ()
+        for model in fresh:
+            if self._affords(model):
+                launched += self._launch((model,))
+            else:
+                self._refuse(model)
+        return launched or (() if self.in_flight else self._ask())
+
+    def _affords(self, model: str) -> bool:
+        limit = self.ctx.request.max_cost
+        if limit == inf:
+            return True
+        spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
+        return spent + self.links[model].cost <= limit
+
+    def _refuse(self, model: str) -> None:
+        self.refused.add(model)
+        limit = self.ctx.request.max_cost
+        failure = Failure("over_budget", f"its cost of {self.links[model].cost:g} is more than is left of {limit:g}")
+        self._remember(Outcome(model, failure=failure, served_by=model))
 
     def _answered(self, answer: Answer, prediction: Prediction) -> None:
         self._note("answer", tuple(answer.weights), answer.reason, answer.propensity, answer.weights)
@@ -274,7 +298,11 @@ class Journey:
     def _climb(self, *, may_call: bool = True) -> tuple[str, ...]:
         if self.in_flight and may_call:
             return ()
-        rung = next_rung(self.fallback, self.links, self.history, self.started, may_call=may_call)
+        tried = self.started | self.refused
+        rung = next_rung(self.fallback, self.links, self.history, tried, may_call=may_call)
+        if rung.call is not None and not self._affords(rung.call):
+            self._refuse(rung.call)
+            return self._climb()
         if rung.call is not None:
             self._note("fallback", (rung.call,), f"L3: {self.falling}, asking {rung.call}")
             return self._launch((rung.call,))
@@ -307,6 +335,8 @@ class Journey:
         kinds = {failure.kind for _, failure in failures}
         if kinds == {"input_too_large"}:
             return ModelError("input_too_large", failures[-1][1].message)
+        if kinds == {"over_budget"}:
+            return ModelError("over_budget", failures[-1][1].message)
         kinds.discard("input_too_large")  # the others could have taken it
         told = "; ".join(f"{model}: {kind}" for model, kind in _told(self.history))
         waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]

@@ -129,6 +129,17 @@ def timeout_s(found: Mapping[bytes, bytes], option_ms: float | None) -> float | 
     return min(limits) / 1000.0
 
 
+def cost_limit(given: float | None) -> float | None:
+    """Return `route.max_cost`, what the calls of a request may cost together.
+
+    Raises:
+        BadRequest: it is not a number above 0.
+    """
+    if given is not None and not (math.isfinite(given) and given > 0):
+        raise BadRequest("max_cost is a number above 0, in the unit of the models' costs", "route.max_cost")
+    return given
+
+
 def _positive(value: float, param: str) -> float:
     if not (math.isfinite(value) and value > 0):
         raise BadRequest("a timeout is a positive number of milliseconds", param)

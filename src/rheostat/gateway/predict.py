@@ -28,6 +28,7 @@ from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, p
 from rheostat.gateway.headers import (
     ShownHeaders,
     check_body_headers,
+    cost_limit,
     read_headers,
     request_id,
     session_of,
@@ -134,6 +135,7 @@ class PredictApi:
             session=session_of(found, meta),
             tenant=key.tenant if key is not None else None,
             timeout_s=timeout_s(found, options.timeout_ms),
+            max_cost=cost_limit(options.max_cost),
             force_model=options.force_model,
             skip_route=options.skip_route,
             request_id=known_id,

@@ -14,6 +14,7 @@ from rheostat.lab.outcomes import Floats, OutcomesTable
 from rheostat.lab.replay import ReplayResult, replay
 from rheostat.policies import Policy, models_of
 from rheostat.resilience.ladder import FallbackSettings
+from rheostat.resilience.spend import Spend
 from rheostat.signals.base import AnswerScorer, Scorer
 
 
@@ -95,6 +96,7 @@ def figures(
     fallback: FallbackSettings | None = None,
     scorers: Sequence[Scorer | AnswerScorer] = (),
     default: str | None = None,
+    spends: Sequence[Spend] = (),
 ) -> tuple[Figures, ReplayResult]:
     """Replay `policy` and compare it with each model alone, the oracle and blind chance.
 
@@ -103,7 +105,7 @@ def figures(
             besides are needed too.
         split: what to call these rows.
         draws, seed: of the bootstrap.
-        fallback, scorers, default: as for `replay`.
+        fallback, scorers, default, spends: as for `replay`.
 
     Raises:
         ValueError: no row can be used.
@@ -113,7 +115,7 @@ def figures(
     left_out = table.left_out(needed)
     if not len(rows):
         raise ValueError(f"{split or 'the table'} has no row that can be used: {left_out or 'it is empty'}")
-    played = replay(policy, table.subset(rows), fallback=fallback, scorers=scorers, default=default)
+    played = replay(policy, table.subset(rows), fallback=fallback, scorers=scorers, default=default, spends=spends)
     judged = np.flatnonzero(played.judged)
     if not len(judged):
         raise ValueError(f"the policy answered none of {len(rows)} rows of {split or 'the table'}: {played.counts()}")

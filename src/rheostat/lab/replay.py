@@ -25,6 +25,7 @@ from rheostat.lab.outcomes import (
 from rheostat.policies import Policy, Rules, models_of, walk
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Link
+from rheostat.resilience.spend import Spend, Spends
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.types import Attempt, Context, Failure, ModelView, Outcome, Prediction, Request
 
@@ -115,8 +116,10 @@ def replay(
     default: str | None = None,
     scorers: Sequence[Scorer | AnswerScorer] = (),
     holds: Holds | None = None,
+    spends: Sequence[Spend] = (),
     interval_s: float = 0.0,
     deadline_s: float = float("inf"),
+    max_cost: float = float("inf"),
     progress: Progress | None = None,
 ) -> ReplayResult:
     """Let `policy` decide every row, in the table's order, with the recorded outcomes arriving after their latency.
@@ -129,8 +132,10 @@ def replay(
         default: the model that answers when the policy fails; by default the ladder's, else the policy's first.
         scorers: make the signals that the policy reads, of requests or of answers; the table must have kept its inputs.
         holds: the memory for hysteresis; a new one when None.
+        spends: the budgets that the policy reads; they begin anew and move row by row.
         interval_s: seconds between arrivals, for the age of what is held.
         deadline_s: seconds each request may take.
+        max_cost: what the calls of one request may cost together, in the models' `cost`.
         progress: called with (rows done, rows in all) now and then.
 
     Raises:
@@ -152,7 +157,7 @@ def replay(
         default=default or ladder.default or (named[0] if named else table.models[0]),
         answer_scorers=tuple(scorer for scorer in scorers if isinstance(scorer, AnswerScorer)),
     )
-    run = _Run(table, route, of_requests, holds or Holds(), deadline_s)
+    run = _Run(table, route, of_requests, holds or Holds(), spends, deadline_s, max_cost)
     for row, cells in enumerate(run.rows()):
         run.play(row, cells, row * interval_s)
         if progress is not None and (row + 1) % 1000 == 0:
@@ -214,10 +219,19 @@ class _Run:
     """One replay under way: what is fixed for all rows, and what came out so far."""
 
     def __init__(
-        self, table: OutcomesTable, route: Route, scorers: Sequence[Scorer], holds: Holds, deadline_s: float
+        self,
+        table: OutcomesTable,
+        route: Route,
+        scorers: Sequence[Scorer],
+        holds: Holds,
+        spends: Sequence[Spend],
+        deadline_s: float,
+        max_cost: float,
     ) -> None:
         n, m = len(table), len(table.models)
-        self.table, self.route, self.scorers, self.holds, self.deadline_s = table, route, scorers, holds, deadline_s
+        self.table, self.route, self.scorers, self.holds = table, route, scorers, holds
+        self.deadline_s, self.max_cost = deadline_s, max_cost
+        self.spends, self.spent = spends, Spends()
         self.view = {
             name: ModelView(name, cost=info.cost, tier=info.tier, tags=info.tags)
             for name, info in table.model_info.items()
@@ -252,8 +266,8 @@ class _Run:
     def play(self, row: int, cells: Cells, arrival: float) -> None:
         """Take one row from arrival to ending."""
         request = self.table.request(row) if self._reads_request else Request(id=self.table.ids[row], data=None)
-        if self.deadline_s != float("inf"):
-            request = structs.replace(request, deadline=self.deadline_s)
+        if min(self.deadline_s, self.max_cost) != float("inf"):
+            request = structs.replace(request, deadline=self.deadline_s, max_cost=self.max_cost)
         journey = Journey(self.route, self._context(request, arrival))
         try:
             now = self._drive(journey, cells)
@@ -263,6 +277,8 @@ class _Run:
             self.left_out[reason] = self.left_out.get(reason, 0) + 1
             return
         self._note(row, journey, cells, now)
+        if self.spends:
+            self.spent.note(self.spends, request.tenant, journey.started, float(self.cost[row]), arrival)
         ending = journey.ending
         if ending is not None and ending.hold is not None:
             for name, kind in self.held:
@@ -280,6 +296,8 @@ class _Run:
                 signals.update(scorer.score(request))
             except Exception:  # as when served: the policy that needs it will miss it, and say so
                 continue
+        if self.spends:
+            signals.update(self.spent.signals(self.spends, request.tenant, arrival))
         pairs = ((name, self.holds.get(f"{name}/{request.key(kind)}", arrival)) for name, kind in self.held)
         held = {name: value for name, value in pairs if value is not None}
         return Context(request, signals, self.view, held)

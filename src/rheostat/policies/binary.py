@@ -13,13 +13,14 @@ WEAK, STRONG = "weak", "strong"
 class Binary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Send the request to `strong` when `signal` is at or above `threshold`, else to `weak`.
 
-    `weak` and `strong` are models or policies. `bucket` rounds the signal down to multiples of itself first, so that a
-    trifling change of the input does not flip the route. With `hysteresis: [lower, upper]` a signal in between keeps what
+    `weak` and `strong` are models or policies. `threshold` is a number or the name of a signal that holds it. `bucket`
+    rounds the signal down to multiples of itself first, so that a trifling change of the input does not flip the route.
+    With `hysteresis: [lower, upper]` a signal in between keeps what
     was last chosen for the same `key`; without a memory the threshold decides.
     """
 
     signal: str
-    threshold: float
+    threshold: float | str
     weak: Policy
     strong: Policy
     bucket: float = 0.0
@@ -29,12 +30,14 @@ class Binary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         require(self.threshold == self.threshold, "`threshold` must be a number")
+        if isinstance(self.threshold, str):
+            require(self.hysteresis is None, "a `threshold` that is a signal moves, a `hysteresis` does not; keep one")
         require(self.bucket >= 0.0, "`bucket` must be 0 (off) or more")
         if self.hysteresis is not None:
             require(self.hysteresis[0] <= self.hysteresis[1], "`hysteresis` must be [lower, upper]")
 
     def signals(self) -> tuple[str, ...]:
-        return (self.signal,)
+        return (self.signal, self.threshold) if isinstance(self.threshold, str) else (self.signal,)
 
     def decide(self, ctx: Context, history: History) -> Decision:
         value = ctx.signals[self.signal]
@@ -58,6 +61,7 @@ class Binary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return held, f"{self.signal} {value:.4f} in [{lower:g}, {upper:g}): held {held}"
             if value >= upper or value < lower:
                 return (STRONG if value >= upper else WEAK), f"{self.signal} {value:.4f} outside the band"
-        if value >= self.threshold:
-            return STRONG, f"{self.signal} {value:.4f} >= {self.threshold:g}"
-        return WEAK, f"{self.signal} {value:.4f} < {self.threshold:g}"
+        cut = ctx.signals[self.threshold] if isinstance(self.threshold, str) else self.threshold
+        if value >= cut:
+            return STRONG, f"{self.signal} {value:.4f} >= {cut:g}"
+        return WEAK, f"{self.signal} {value:.4f} < {cut:g}"

@@ -14,16 +14,17 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ask `stages` in order; a stage whose confidence is at or above `threshold` answers, else the next is asked.
 
     A stage that fails or has no usable confidence defers. At most `max_escalations` answers are passed over; after that,
-    and at the last stage, whatever was said is the answer. `threshold` is one number in [0, 1] or one per stage but the
-    last. With `hysteresis: [lower, upper]` the first stage answers at or above `upper`, defers below `lower`, and in
-    between does what it last did for the same `key` (`session`, `tenant`, `request` or a meta field); without a memory
-    the threshold decides. `blend` is the weight, in [0, 1), that the deferring answer keeps beside the later one.
-    `parallel` starts every stage at once and cancels the rest when an early one is sure. With `confidence: NAME` a stage's
-    confidence is the signal `NAME.STAGE` instead, as a learned rule for deferring makes it from the answer.
+    and at the last stage, whatever was said is the answer. `threshold` is one number in [0, 1], one per stage but the
+    last, or the name of a signal that holds it, such as the `spend.NAME` of a budget. With `hysteresis: [lower, upper]`
+    the first stage answers at or above `upper`, defers below `lower`, and in between does what it last did for the same
+    `key` (`session`, `tenant`, `request` or a meta field); without a memory the threshold decides. `blend` is the
+    weight, in [0, 1), that the deferring answer keeps beside the later one. `parallel` starts every stage at once and
+    cancels the rest when an early one is sure. With `confidence: NAME` a stage's confidence is the signal `NAME.STAGE`
+    instead, as a learned rule for deferring makes it from the answer.
     """
 
     stages: tuple[str, ...]
-    threshold: float | tuple[float, ...]
+    threshold: float | str | tuple[float, ...]
     hysteresis: tuple[float, float] | None = None
     key: str = "session"
     confidence: str | None = None
@@ -35,25 +36,32 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require(len(self.stages) >= 2, "`stages` needs at least two models")
         require(len(set(self.stages)) == len(self.stages), "`stages` names a model twice")
-        cuts = self._cuts()
-        require(len(cuts) == len(self.stages) - 1, "`threshold` needs one number, or one per stage but the last")
-        unit(cuts, "threshold")
+        if isinstance(self.threshold, str):
+            require(self.hysteresis is None, "a `threshold` that is a signal moves, a `hysteresis` does not; keep one")
+        elif isinstance(self.threshold, tuple):
+            count = len(self.stages) - 1
+            require(len(self.threshold) == count, "`threshold` needs one number, or one per stage but the last")
+            unit(self.threshold, "threshold")
+        else:
+            unit((self.threshold,), "threshold")
         require(0.0 <= self.blend < 1.0, f"`blend` must lie in [0, 1), got {self.blend}")
         require(self.max_escalations >= 0, "`max_escalations` must be 0 or more")
         if self.hysteresis is not None:
             unit(self.hysteresis, "hysteresis")
             require(self.hysteresis[0] <= self.hysteresis[1], "`hysteresis` must be [lower, upper]")
 
-    def _cuts(self) -> tuple[float, ...]:
-        if isinstance(self.threshold, tuple):
-            return self.threshold
-        return (self.threshold,) * (len(self.stages) - 1)
-
     def models(self) -> tuple[str, ...]:
         return self.stages
 
     def signals(self) -> tuple[str, ...]:
-        return tuple(f"{self.confidence}.{stage}" for stage in self.stages[:-1]) if self.confidence is not None else ()
+        cut = (self.threshold,) if isinstance(self.threshold, str) else ()
+        learned = (f"{self.confidence}.{stage}" for stage in self.stages[:-1] if self.confidence is not None)
+        return (*cut, *learned)
+
+    def _cut(self, ctx: Context, index: int) -> float:
+        if isinstance(self.threshold, tuple):
+            return self.threshold[index]
+        return ctx.signals[self.threshold] if isinstance(self.threshold, str) else self.threshold
 
     def decide(self, ctx: Context, history: History) -> Decision:
         passed: Outcome | None = None  # the answer that was passed over last
@@ -92,7 +100,7 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if confidence >= upper or confidence < lower:
                 sign = ">=" if confidence >= upper else "<"
                 return confidence >= upper, f"{name} {confidence:.4f} {sign} {upper if sign == '>=' else lower:g}"
-        cut = self.threshold[index] if isinstance(self.threshold, tuple) else self.threshold
+        cut = self._cut(ctx, index)
         if confidence >= cut:
             return True, f"{name} {confidence:.4f} >= {cut:g}"
         return False, f"{name} {confidence:.4f} < {cut:g}"

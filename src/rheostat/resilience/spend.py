@@ -140,9 +140,22 @@ class Spends:
             while len(self._states) > self.limit:
                 self._states.popitem(last=False)
 
-    def states(self) -> Mapping[str, SpendState]:
-        """Return every budget by its name, or `name/tenant`."""
-        return dict(self._states)
+    def threshold(self, spend: Spend) -> float:
+        """Return where the threshold of a budget for all tenants stands, in [0, 1]."""
+        return 1.0 / (1.0 + exp(-(self._states.get(spend.name) or spend.begin()).odds))
+
+    def used(self, spend: Spend) -> float:
+        """Return the mean use so far of a budget for all tenants: a share of requests, or a cost; 0 before the first."""
+        state = self._states.get(spend.name)
+        if state is None or not state.requests:
+            return 0.0
+        return state.used / state.requests * (1.0 if spend.settings.share is not None else spend.unit)
+
+
+def spends_of(settings: Mapping[str, SpendSettings], costs: Collection[float]) -> dict[str, Spend]:
+    """Return the budgets ready to be kept, by name; `costs` are those of one call to each model."""
+    unit = max(costs, default=0.0) or 1.0
+    return {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items()}
 
 
 def _key(spend: Spend, tenant: str | None) -> str:

@@ -33,6 +33,8 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_queue": ("gauge", "model", "Requests waiting for a place at a model now."),
     "rheostat_breaker_state": ("gauge", "model", "0 closed, 1 half-open, 2 open."),
     "rheostat_holds": ("gauge", "", "Keys whose last choice is remembered for hysteresis."),
+    "rheostat_spend_threshold": ("gauge", "budget", "Where the threshold of a budget stands, 0 to 1."),
+    "rheostat_spend_used": ("gauge", "budget", "Mean use of a budget since the start, in the unit it is given in."),
     "rheostat_invalid_confidence_total": ("counter", "model", "Confidences that were no number from 0 to 1."),
     "rheostat_records_queued": ("gauge", "sink", "Records waiting to be written."),
     "rheostat_records_dropped_total": ("counter", "reason", "Records that could not be stored, by reason."),
@@ -104,6 +106,7 @@ class Metrics:
         self._fallbacks: Counts = {}
         self._events: dict[str, Counts] = {name: {} for name in _EVENTS}
         self._feedback = 0
+        self._reviews: dict[str, float] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float] | float]] = {}
 
     def allow(self, *, routes: Iterable[str] = (), models: Iterable[str] = ()) -> None:
@@ -145,6 +148,8 @@ class Metrics:
             reason = _ROUTER if why.startswith(_ROUTER) else self._reasons.of(why)  # what follows it is free text
             key = (str(min(record.level, 9)), reason)
             self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
+        if record.review:
+            self._reviews[route.name] = self._reviews.get(route.name, 0) + 1
         if record.cancelled:
             self._cancelled(record)
 
@@ -186,6 +191,8 @@ class Metrics:
                        ("level", "reason"), self._fallbacks)  # fmt: skip
         for name, (text, label) in _EVENTS.items():
             yield _counter(name, text, (label,), self._events[name])
+        yield _counter("rheostat_review_total", "Answers that a person should look at.", ("route",),
+                       {(route,): count for route, count in list(self._reviews.items())})  # fmt: skip
         yield _counter("rheostat_feedback_total", "Judgements that came in.", (), {(): self._feedback})
         version = (("version", self._version),)
         yield Family("rheostat_build_info", "gauge", "The running version.", [Sample("", version, 1)])

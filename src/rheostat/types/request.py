@@ -12,7 +12,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """One question to the pool, parsed once at the edge.
 
     `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
-    read. `deadline` is absolute, in monotonic seconds. `force_model` and `skip_route` are set only for callers who may.
+    read. `deadline` is absolute, in monotonic seconds; `max_cost` is what all calls together may cost. `force_model` and
+    `skip_route` are set only for callers who may.
     """
 
     id: str
@@ -25,6 +26,7 @@ class Request(Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     received: float = 0.0
     deadline: float = float("inf")
+    max_cost: float = float("inf")
     force_model: str | None = None
     skip_route: bool = False
 
