@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from rheostat.cli.advise import advise
 from rheostat.cli.calibrate import calibrate
 from rheostat.cli.check import check
 from rheostat.cli.curve import curve
@@ -12,6 +13,7 @@ from rheostat.cli.evaluate import evaluate
 from rheostat.cli.experiment import experiment
 from rheostat.cli.explain import explain
 from rheostat.cli.init import init
+from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
@@ -23,7 +25,7 @@ from rheostat.cli.version import version
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, explain)),
-    ("Decide from data", (evaluate, calibrate, tune, report, experiment, replay, curve)),
+    ("Decide from data", (evaluate, advise, calibrate, tune, report, experiment, replay, curve, ope)),
     ("About", (version,)),
 )
 

@@ -64,7 +64,7 @@ def test_every_estimator_on_four_rows_by_hand() -> None:
 
 @pytest.mark.parametrize("method", ["ridge", "boosted"])
 def test_the_truth_lies_within_the_interval_and_far_from_what_was_logged(method: str) -> None:
-    log, truth = synthetic(6000, 3)
+    log, truth = synthetic(4000, 3)
     found = evaluate(log, method=method, draws=500)
     for name in ("ips", "snips", "dr", "switch-dr"):
         assert found.values[name].low < truth < found.values[name].high, name

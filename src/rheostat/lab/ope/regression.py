@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rheostat.chance import chance
 from rheostat.lab.metrics import Floats
 from rheostat.lab.ope.log import Log
-from rheostat.lab.outcomes import Ints
+from rheostat.lab.outcomes import Bools, Ints
 
 FOLDS: Final = 5
 PENALTIES: Final = (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 _BLOCK: Final = 50_000  # rows whose predictions for every action are held at a time
+_MANY: Final = 100_000  # rows from which boosting uses every core
 _WIDEST: Final = 1_000  # coefficients of the regression with an own slope per action
 
 
@@ -144,23 +146,33 @@ def _solve(gram: Floats, moment: Floats, penalty: float, sloped: bool) -> Floats
 
 
 def _boosted(log: Log, fold: Ints, seed: int) -> Predicted:
+    import sklearn.ensemble  # noqa: F401  (first, so that its thread pool is among those that are limited)
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    value, logged = np.zeros(len(log)), np.empty(len(log))
+    with threadpool_limits(1 if len(log) < _MANY else None):  # few rows: threads only wait for one another
+        for f in range(FOLDS):
+            _boost_fold(log, fold != f, np.flatnonzero(fold == f), seed, Predicted(value, logged, "boosted"))
+    return Predicted(value, logged, "boosted")
+
+
+def _boost_fold(log: Log, rest: Bools, mine: NDArray[np.int64], seed: int, into: Predicted) -> None:
+    """Fit on the rows of `rest` and write predictions for the rows `mine`."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    k = len(log.actions)
     plain = np.zeros((len(log), 0)) if log.features is None else log.features
-    categorical = [plain.shape[1]] if k <= 255 else None
-    value, logged = np.zeros(len(log)), np.empty(len(log))
-    for f in range(FOLDS):
-        rest, mine = fold != f, np.flatnonzero(fold == f)
-        model = HistGradientBoostingRegressor(
-            max_iter=100, max_leaf_nodes=15, min_samples_leaf=50, categorical_features=categorical, random_state=seed
-        )
-        model.fit(np.column_stack([plain[rest], log.action[rest]]), log.reward[rest])
-        for start in range(0, len(mine), _BLOCK):
-            part = mine[start : start + _BLOCK]
-            for a in range(k):
-                predicted = model.predict(np.column_stack([plain[part], np.full(len(part), a)]))
-                value[part] += predicted * log.target[part, a]
-                here = log.action[part] == a
-                logged[part[here]] = predicted[here]
-    return Predicted(value, logged, "boosted")
+    model = HistGradientBoostingRegressor(
+        max_iter=100,
+        max_leaf_nodes=15,
+        min_samples_leaf=50,
+        categorical_features=[plain.shape[1]] if len(log.actions) <= 255 else None,
+        random_state=seed,
+    )
+    model.fit(np.column_stack([plain[rest], log.action[rest]]), log.reward[rest])
+    for start in range(0, len(mine), _BLOCK):
+        part = mine[start : start + _BLOCK]
+        for a in range(len(log.actions)):
+            predicted = model.predict(np.column_stack([plain[part], np.full(len(part), a)]))
+            into.value[part] += predicted * log.target[part, a]
+            here = log.action[part] == a
+            into.logged[part[here]] = predicted[here]
