@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import replace
 
-from bench.delegation_arms import FIXED, LEARNED, METRICS, STACK, arms, by_group, compared
+from bench.delegation_arms import FIXED, LEARNED, METRICS, STACK, arms, by_group, compared, with_cuts
 from bench.delegation_data import MOVIELENS, SHOPPERS, Rankings, rankers, shoppers, why_no_rankings
 from bench.delegation_table import outcomes_of, request_features
 from rheostat.errors import MissingExtra
@@ -53,8 +53,8 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _learned(found: Rankings, past: tuple[str, ...], cluster: str) -> LearnedWeights:
-    ask = Ask(models=found.models, features=request_features(found), past=past, cluster=cluster)
+def _learned(found: Rankings, past: tuple[str, ...], cluster: str, answers: str = "all") -> LearnedWeights:
+    ask = Ask(models=found.models, features=request_features(found), past=past, cluster=cluster, answers=answers)
     return learn_weights(outcomes_of(found), ask, lambda line: _tell(f"{found.name}, seed {found.seed}: {line}"))
 
 
@@ -78,6 +78,7 @@ def _movielens() -> None:
     print(f"served (file, scorer `answers`, policy `blend`, replay) against offline weights: at most {apart:.1e} apart")
     _weights(learned, seeds)
     _collapse(learned[0])
+    _cuts(_learned(seeds[0], ("user",), "user", "first"))
 
 
 def _table(runs: Sequence[dict[str, Served]], cluster: str) -> None:
@@ -122,6 +123,17 @@ def _collapse(found: LearnedWeights) -> None:
         top, alone = extremes(weights)
         loss = float(losses(mixed(report.scores, weights), report.truth).mean())
         print(f"| {words} | {top:.3f} | {alone:.1%} | {loss:.4f} |", flush=True)
+
+
+def _cuts(found: LearnedWeights) -> None:
+    """Slide cost against quality with two cuts on weights that read the small model's answer alone."""
+    print("\nWeights from the small answer alone, two cuts chosen on dev by a budget of large calls (accuracy decides):\n")
+    print("| budget | cuts | large calls | cost | AUC | log loss |\n|---|---|---|---|---|---|")
+    budgets = (0.1, 0.25, 0.5, 0.75, 1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        for budget, line in zip(budgets, with_cuts(found, budgets, Path(folder)), strict=True):
+            words, share, cost, auc, loss = line
+            print(f"| {budget:.0%} | {words} | {share:.1%} | {cost:.2f} | {auc:.4f} | {loss:.4f} |")
 
 
 def _shoppers() -> None:

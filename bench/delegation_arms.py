@@ -12,8 +12,10 @@ import numpy as np
 from bench.delegation_table import columns_of
 from rheostat.lab.clustered import Sample, joint_draws
 from rheostat.lab.experiment import Auc, LogLoss, Metric, Served, TopK, Traffic
+from rheostat.lab.goal import Goal
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.replay import replay
+from rheostat.lab.weights.cuts import choose_cuts
 from rheostat.lab.weights.fusion import FusionData, by_margin, fixed_blend, losses, mixed, stack
 from rheostat.lab.weights.rows import distributions
 from rheostat.policies import Blend
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from bench.fits import Floats
     from rheostat.lab.weights.learn import LearnedWeights
 
+EARLY = "binary router before any answer"
 BINARY, FIXED, MARGIN, STACK, LEARNED = "best binary router", "fixed blend", "weights by margin", "stack", "learned weights"
 METRICS: tuple[Metric, ...] = (Auc("yes"), LogLoss(), TopK(3, "user", "yes"))
 
@@ -57,6 +60,8 @@ def arms(found: LearnedWeights, folder: Path) -> tuple[dict[str, Served], str, f
 
     corners = np.eye(len(models))
     ways = {name: served(corners[at]) for at, name in enumerate(models)}
+    early, _ = best_binary(found, before=True)
+    ways[EARLY] = served(corners[early.astype(np.int64)])
     chosen, how = best_binary(found)
     ways[BINARY] = served(corners[chosen.astype(np.int64)])
     ways[FIXED] = served(fixed_blend(stop))
@@ -80,12 +85,13 @@ def _served(traffic: Traffic, weights: Floats) -> Served:
     )  # fmt: skip
 
 
-def best_binary(found: LearnedWeights) -> tuple[Any, str]:
+def best_binary(found: LearnedWeights, before: bool = False) -> tuple[Any, str]:
     """Return, per row of the report, whether the best binary router takes the second model, and what it decides by.
 
     Four ways to score "the second model is better here", each with its threshold, chosen by log loss on the rows that
     anything may be chosen on: the confidence of the first model, logistic regression and boosted trees on the gain from
-    the very numbers the weights read, and the learned weight itself.
+    the very numbers the weights read, and the learned weight itself. With `before` it sees what is known before any model
+    has answered: the two learners on the request's own numbers and the models' past.
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression
@@ -97,7 +103,8 @@ def best_binary(found: LearnedWeights) -> tuple[Any, str]:
     def gain(part: FusionData) -> Floats:
         return losses(part.scores[:, 0], part.truth) - losses(part.scores[:, 1], part.truth)
 
-    whole = [np.where(np.isnan(part.x), 0.0, part.x) for part in (fit, stop, report)]
+    told = [at for at, name in enumerate(found.net.features) if not before or name.startswith(("meta.", "past("))]
+    whole = [np.where(np.isnan(part.x), 0.0, part.x)[:, told] for part in (fit, stop, report)]
     gained = gain(fit)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
     logistic.fit(whole[0], gained > 0.0, logisticregression__sample_weight=np.abs(gained))
@@ -109,6 +116,8 @@ def best_binary(found: LearnedWeights) -> tuple[Any, str]:
         "boosted trees on the gain": lambda at, _: trees.predict(whole[at]),
         "the learned weight": lambda _, part: found.net.weights(part.x)[:, 1],
     }
+    if before:
+        scores = {name: score for name, score in scores.items() if name.endswith("the gain")}
     best: tuple[float, Any, str] | None = None
     saved = gain(stop)
     for name, score in scores.items():
@@ -157,4 +166,27 @@ def by_group(found: LearnedWeights, group: Floats, edges: Sequence[float]) -> li
             words = f"{low:g} or more" if high == np.inf else f"{low:g} to {high - 1:g}"
             ends = np.quantile(weight[rows], [0.05, 0.95]).tolist()
             lines.append((words, int(rows.sum()), float(weight[rows].mean()), *ends))
+    return lines
+
+
+def with_cuts(found: LearnedWeights, shares: Sequence[float], folder: Path) -> list[tuple[str, float, float, float, float]]:
+    """Return, per budget of calls of the second model, the cuts chosen on dev and what they do on test.
+
+    Policy in words, realised share of calls, cost a request, AUC, log loss; the weights must read the first answer alone.
+    """
+    weak, strong = found.ask.models
+    weight = found.net.weights(found.data[1].x)[:, 1]
+    found.write(folder / "weights.onnx")
+    scorer = AnswersScorerSettings(path="weights.onnx", outputs=found.ask.models).open("w", str(folder))
+    traffic = Traffic(found.judged)
+    lines = []
+    for share in shares:
+        goal = Goal(max_share=share, sure=False)
+        policy = choose_cuts(found.stopped, weak, strong, weight, f"w.{strong}", goal)
+        played = replay(policy, found.judged, scorers=(scorer,))
+        served = Served.of(played, traffic)
+        rows = np.arange(len(found.judged))
+        auc, loss = (metric.units(metric.raw(served), rows, traffic).values.mean() for metric in METRICS[:2])
+        words = f"{policy.low:.3f}, {policy.high:.3f}"
+        lines.append((words, played.share(strong), float(played.cost.mean()), float(auc), float(loss)))
     return lines
