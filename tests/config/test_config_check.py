@@ -56,7 +56,7 @@ CHANGED = [
     ("label: unknown", "label: ham, confidence: 2", "routes.default.fallback.preset.confidence", "must lie in [0, 1]"),
     ("retry: 1", "retry: -1", "routes.default.fallback.retry", "must be 0 or more"),
     ("retry: 1", "default: slow", "routes.default.fallback.default", "unknown model `slow`"),
-    ("deadline: 3s", "max_cost: 0", "routes.default", "`max_cost` must be more than 0"),
+    ("deadline: 3s", "max_cost: 0", "routes.default.max_cost", "`max_cost` must be more than 0"),
     ("deadline: 3s", "models: [fast, large, large-b, lrge]", "routes.default.models[3]", "did you mean `large`?"),
     ("a-secret-of-24-characters", "short", "admin.secret", "has 5 characters, needs at least 16"),
     ("routes: [default]", "routes: [defalt]", "keys[0].routes[0]", "did you mean `default`?"),
@@ -186,9 +186,10 @@ def test_what_must_not_be_shown_is_known(tmp_path: pathlib.Path) -> None:
 
 
 BUDGETED = """
-models: {fast: {backend: rules, rules: []}, large: {backend: rules, rules: [], cost: 9}}
+models: {fast: {backend: python, callable: "m:f", cost: 1}, large: {backend: python, callable: "m:f", cost: 9}}
 routes: {default: {policy: {cascade: {stages: [fast, large], threshold: spend.monthly}}}}
 budgets: {monthly: {share: 0.2, models: [large]}}
+records: {sqlite: records.sqlite}
 """
 
 
