@@ -106,7 +106,7 @@ def test_what_cannot_be_taken_apart_is_refused() -> None:
         contribution("many", Blend(weights=dict.fromkeys(many, 1.0)), table([1, 1], many))
     with pytest.raises(ValueError, match="confidence of a groups 4 rows, the table has 2"):
         contribution("it", CASCADE, four().subset(np.arange(2)), segments=[by_confidence(four(), "a")])
-    with pytest.raises(ValueError, match="no row can be used: {'no right label given': 2}"):
+    with pytest.raises(ValueError, match=r"no row can be used: {'no right label given': 2}"):
         contribution("it", CASCADE, table([-1, -1], {"a": columns([1, 0]), "b": columns([1, 0])}))
     with pytest.raises(ValueError, match="no row can be used: the table is empty"):
         contribution("it", CASCADE, four().subset(np.zeros(0, int)))
