@@ -57,13 +57,13 @@ ANSWERS = (
 class Level:
     """A signal that is the same for every row."""
 
-    names = ("d",)
+    names = ("d", *(f"q.{model}" for model in MODELS))
 
     def __init__(self, value: float) -> None:
         self.value = value
 
     def score(self, request: Request) -> dict[str, float]:  # noqa: ARG002
-        return {"d": self.value}
+        return {"d": self.value} | {f"q.{model}": abs(self.value - at / 3) for at, model in enumerate(MODELS)}
 
 
 def table_of(cells: tuple[Any, ...], peers: tuple[str, ...]) -> OutcomesTable:

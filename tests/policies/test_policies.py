@@ -7,10 +7,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rheostat.policies import KINDS, models_of, parse_policy, signals_of
 from rheostat.testing import check_policy
-from rheostat.types import Answer, Call, Context, Decline, Failure, Outcome, Prediction, Request
+from rheostat.types import Answer, Call, Context, Decline, Failure, ModelView, Outcome, Prediction, Request
 
 
 def ctx(
@@ -278,6 +279,23 @@ PAIRS = st.permutations(MODELS).map(lambda names: names[:2])
 CUTS = st.floats(0, 1)
 
 
+def among_many(answers: bool = False) -> st.SearchStrategy[object]:
+    """`cheapest` in its modes; it reads q.MODEL, with `answers` also a.MODEL, made from that model's answer."""
+    mode = st.one_of(st.builds(lambda bar: {"bar": bar}, CUTS), st.builds(lambda trade: {"trade": trade}, CUTS))
+    guard = st.one_of(st.just({}), st.builds(lambda m, best: {"best": best, "margin": m}, st.floats(-1, 1), LEAVES))
+    again = st.one_of(
+        st.just({}),
+        st.builds(
+            lambda asks, spread, carry, read: {"asks": asks, "spread": spread, "carry": carry, "confidence": read},
+            st.integers(2, 4), st.floats(0, 1), CUTS, st.sampled_from([None, "a"] if answers else [None]),
+        ),
+    )  # fmt: skip
+    fixed = {"of": list(MODELS), "quality": "q"}
+    return st.builds(
+        lambda *parts: {"cheapest": dict(fixed, **{k: v for p in parts for k, v in p.items()})}, mode, guard, again
+    )
+
+
 def answered() -> tuple[st.SearchStrategy[object], ...]:
     """Policies that read signals made from answers: `a.MODEL` from that model's, `both.MODEL` from m0's and m1's."""
     return (
@@ -311,6 +329,7 @@ def nodes(answers: bool = False) -> st.SearchStrategy[object]:
     """Any policy over three models, nested; with `answers` also those that read signals made from answers."""
     simple = st.one_of(
         LEAVES,
+        among_many(answers),
         st.builds(
             lambda pair, cut, blend, parallel: {
                 "cascade": {"stages": list(pair), "threshold": cut, "blend": blend, "parallel": parallel}
@@ -373,9 +392,12 @@ def results(draw: st.DrawFn) -> dict[str, Outcome]:
 
 @given(nodes(), results(), st.floats(0, 1), st.text(max_size=5))
 def test_every_policy_obeys_the_laws(node: object, outcomes: dict[str, Outcome], signal: float, key: str) -> None:
-    called = check_policy(parse_policy(node), ctx(signals={"d": signal}, session=key), outcomes)
+    signals = {"d": signal} | {f"q.{model}": abs(signal - at / 3) for at, model in enumerate(MODELS)}
+    pool = {model: ModelView(model, cost=float(at), available=at != 1) for at, model in enumerate(MODELS)}
+    context = structs.replace(ctx(signals=signals, session=key), pool=pool)
+    called = check_policy(parse_policy(node), context, outcomes)
     assert set(called) <= set(MODELS)
 
 
 def test_every_kind_is_drawn() -> None:
-    assert set(KINDS) == {"binary", "blend", "cascade", "chain", "delegate", "review", "rules", "split", "tiers"}
+    assert set(KINDS) == {"binary", "blend", "cascade", "chain", "cheapest", "delegate", "review", "rules", "split", "tiers"}

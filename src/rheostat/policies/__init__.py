@@ -4,6 +4,7 @@ from rheostat.policies.base import History, Policy, Use, found, models_of, settl
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
 from rheostat.policies.cascade import Cascade
+from rheostat.policies.cheapest import Cheapest
 from rheostat.policies.compose import Chain
 from rheostat.policies.parse import KINDS, parse_policy
 from rheostat.policies.review import Review
@@ -18,6 +19,7 @@ __all__ = [
     "Blend",
     "Cascade",
     "Chain",
+    "Cheapest",
     "Delegate",
     "History",
     "Policy",

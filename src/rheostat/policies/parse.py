@@ -12,6 +12,7 @@ from rheostat.policies.base import Policy, Use
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
 from rheostat.policies.cascade import Cascade
+from rheostat.policies.cheapest import Cheapest
 from rheostat.policies.compose import Chain
 from rheostat.policies.review import Review
 from rheostat.policies.rules import Rules
@@ -23,6 +24,7 @@ KINDS: dict[str, type] = {
     "blend": Blend,
     "cascade": Cascade,
     "chain": Chain,
+    "cheapest": Cheapest,
     "delegate": Delegate,
     "review": Review,
     "rules": Rules,
