@@ -19,6 +19,7 @@ ROUTING = {
 }
 _PAIRS = {"headlines": ("nb_hash256", "hybrid"), "digits": ("logreg_4x4", "svm_rbf_8x8")}
 _RIGHT = 0.5
+_LABELS = 50
 
 
 def routing_table(name: str) -> OutcomesTable | None:
@@ -44,14 +45,15 @@ def _scored(rows: list[dict[str, str]]) -> OutcomesTable:
         right = np.array([float(row[f"score__{name}"]) >= _RIGHT for row in rows])
         cost = np.array([float(row[f"cost__{name}"]) for row in rows])
         columns[name] = _columns(np.where(right, 0, 1), np.full(len(rows), np.nan), cost)
-    # Two right labels in turn, so that the rows are not of one class; `other` is the wrong answer to either.
-    truth = np.arange(len(rows)) % 2
+    # Right labels in turn, so that no constant answer is ever good; a wrong answer is the next label.
+    truth = np.arange(len(rows)) % _LABELS
     columns = {
-        name: _columns(np.where(part.label == 0, truth, 1 - truth), part.confidence, part.cost)
+        name: _columns(np.where(part.label == 0, truth, (truth + 1) % _LABELS), part.confidence, part.cost)
         for name, part in columns.items()
     }
     return OutcomesTable(
-        ids=np.array(ids, dtype=object), split=_splits(ids), truth=truth.astype(np.int32), labels=("a", "b"),
+        ids=np.array(ids, dtype=object), split=_splits(ids), truth=truth.astype(np.int32),
+        labels=tuple(f"answer {code:02}" for code in range(_LABELS)),
         columns=columns, inputs=np.array([json.dumps(row["query"]) for row in rows], dtype=object),
     )  # fmt: skip
 

@@ -14,14 +14,13 @@ from rheostat.lab.advise.words import headline, reason
 from rheostat.lab.bootstrap import paired_bootstrap
 from rheostat.lab.goal import Goal
 from rheostat.lab.outcomes import OutcomesTable
+from rheostat.lab.replay import replay
 from rheostat.lab.trust import Flag, trust
 from rheostat.lab.tune import by_cost
 from rheostat.policies import Cascade
 
 ALPHA: Final = 0.05
 """One-sided chance of a false claim, shared evenly among the claims that are made."""
-BLEND_WORTH: Final = 0.005
-"""Points of dev accuracy by which a blend, which always asks everyone, must beat the best escalation to be preferred."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -90,12 +89,12 @@ def advise(table: OutcomesTable, *, models: Sequence[str] | None = None, setting
     single = best_single(dev, names)
     useful = undominated(dev, names)
     flags += [
-        Flag("dominated", name, f"dearer than another model and not better on dev: {single} is the one model to use")
+        Flag("dominated", name, "clearly worse on dev than a cheaper model; it can only help where the two err differently")
         for name in names
-        if name not in useful and len(useful) == 1
+        if name not in useful
     ]
-    claims = _proven(_claims(dev, test, names, useful, single, wanted))
-    return _put(claims, single, test, flags)
+    claims = _proven(_claims(dev, test, names, single, wanted))
+    return _put(claims, single, table, flags)
 
 
 def best_single(dev: OutcomesTable, names: Sequence[str]) -> str:
@@ -120,32 +119,29 @@ def undominated(dev: OutcomesTable, names: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _claims(
-    dev: OutcomesTable, test: OutcomesTable, names: tuple[str, ...], useful: tuple[str, ...], single: str, wanted: Settings
-) -> list[Claim]:
-    decides = tuple(name for name in useful if len(np.unique(_confidence(dev, name))) > 1)
+def _claims(dev: OutcomesTable, test: OutcomesTable, names: tuple[str, ...], single: str, wanted: Settings) -> list[Claim]:
+    decides = tuple(name for name in names if len(np.unique(_confidence(dev, name))) > 1)
     found: list[Claim] = []
-    if len(useful) < 2 or not decides:
+    if not decides:
         return found
-    dearest = useful[-1]
-    gain = choose(dev, _sets(useful, decides, dearest), Goal(max_share=wanted.max_share))
+    gain = choose(dev, _sets(names, decides, names[-1]), Goal(max_share=wanted.max_share))
     if gain is not None:
         found += [claim(kind, gain, test, names, single, wanted.margin) for kind in ("gain", "trade")]
-    if single != names[0] and single in useful:
+    if single != names[0]:
         lowest = float(dev.correct(single)[dev.complete(names)].mean()) or 1.0
-        goal = Goal(min_relative_quality=1.0 - wanted.margin / lowest, sure=False)
-        save = choose(dev, _sets(useful, decides, single), goal)
+        goal = Goal(min_relative_quality=1.0 - wanted.margin / lowest)
+        save = choose(dev, _sets(names, decides, single), goal)
         if save is not None:
             found.append(claim("save", save, test, names, single, wanted.margin))
-    mixed = choose(dev, [useful[-3:]], Goal(), ("blend",)) if len(decides) > 1 else None
+    mixed = choose(dev, [names[-3:]], Goal(), ("blend",)) if len(decides) > 1 else None
     if mixed is not None:
         found.append(claim("blend", mixed, test, names, single, wanted.margin))
     return found
 
 
-def _sets(useful: tuple[str, ...], decides: tuple[str, ...], last: str) -> list[tuple[str, ...]]:
+def _sets(names: tuple[str, ...], decides: tuple[str, ...], last: str) -> list[tuple[str, ...]]:
     """Chains whose every model but the last has a confidence that can pass a request on."""
-    return [chain for chain in chains(useful, last) if all(name in decides for name in chain[:-1])]
+    return [chain for chain in chains(names, last) if all(name in decides for name in chain[:-1])]
 
 
 def _confidence(dev: OutcomesTable, name: str) -> np.ndarray:
@@ -158,16 +154,13 @@ def _proven(claims: list[Claim]) -> tuple[Claim, ...]:
     return tuple(structs.replace(each, proven=each.p <= limit) for each in claims)
 
 
-def _put(claims: tuple[Claim, ...], single: str, test: OutcomesTable, flags: Sequence[Flag]) -> Advice:
+def _put(claims: tuple[Claim, ...], single: str, table: OutcomesTable, flags: Sequence[Flag]) -> Advice:
+    dev, test = table.select(split="dev"), table.select(split="test")
     proven = {each.kind: each for each in claims if each.proven}
     # A trade or a saving with the same policy as a proven gain says nothing new: the first of these is followed.
     escalation = next((proven[kind] for kind in ("gain", "save", "trade") if kind in proven), None)
-    followed = escalation
     blend = proven.get("blend")
-    if blend is not None and (
-        escalation is None or blend.tuned.chosen.quality.mean > escalation.tuned.chosen.quality.mean + BLEND_WORTH
-    ):
-        followed = blend
+    followed = blend if blend is not None and (escalation is None or _clearly(blend, escalation, dev)) else escalation
     return Advice(
         use=single if followed is None else followed.tuned.kind,
         single=single,
@@ -181,6 +174,14 @@ def _put(claims: tuple[Claim, ...], single: str, test: OutcomesTable, flags: Seq
         flags=tuple(flags),
         followed=followed,
     )
+
+
+def _clearly(blend: Claim, other: Claim, dev: OutcomesTable) -> bool:
+    """Whether a blend, which always asks everyone, is better on dev than the escalation by a paired 95 % interval."""
+    rows = np.flatnonzero(dev.complete(tuple(dict.fromkeys([*blend.tuned.stages, *other.tuned.stages]))))
+    part = dev.subset(rows)
+    left, right = (replay(each.tuned.policy, part).correct.astype(np.float64) for each in (blend, other))
+    return paired_bootstrap(left, right).better
 
 
 def _levels(followed: Claim) -> int:

@@ -25,6 +25,10 @@ def headline(followed: Claim | None, single: str, test: OutcomesTable) -> str:
     what = f"{followed.tuned.kind} over {', '.join(followed.tuned.stages)}"
     point = f"{found.quality.mean:.2%} at {found.share.mean:.1%} calls of {found.last}"
     against = f"{_points(followed)} against {followed.against} alone, {_saved(followed)}"
+    if followed.against != found.last:
+        saving = 1.0 - found.cost.mean / max(found.single(found.last).cost, 1e-300)
+        price = f", {saving:.0%} cheaper" if saving > 0.0 else ""
+        against += f"; {found.vs_last.mean * 100:+.2f} points against {found.last} alone{price}"
     return f"Route ({what}): {point}; {against}."
 
 
