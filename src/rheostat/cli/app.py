@@ -7,6 +7,7 @@ import typer
 from rheostat.cli.advise import advise
 from rheostat.cli.calibrate import calibrate
 from rheostat.cli.check import check
+from rheostat.cli.consistency import consistency
 from rheostat.cli.curve import curve
 from rheostat.cli.demo import demo
 from rheostat.cli.evaluate import evaluate
@@ -17,6 +18,7 @@ from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
+from rheostat.cli.review import review
 from rheostat.cli.serve import serve
 from rheostat.cli.train import app as train_app
 from rheostat.cli.tune import tune
@@ -24,7 +26,7 @@ from rheostat.cli.version import version
 
 PANELS = (
     ("Start", (init, check, demo)),
-    ("Serve", (serve, predict, explain)),
+    ("Serve", (serve, predict, explain, review)),
     ("Decide from data", (evaluate, advise, calibrate, tune, report, experiment, replay, curve, ope)),
     ("About", (version,)),
 )
