@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rheostat.cli.console import note, say, say_json, say_table, told
+
+if TYPE_CHECKING:
+    from rheostat.types import RouteRecord
 
 _SHOWN = 20
 
@@ -45,7 +48,8 @@ def review(
         count = write_sheet(queue, out)
         say(f"{count} answers wait; wrote {out}: fill in `label`, then `rheostat review {records} --labels {out}`")
         return
-    first, count = [], 0
+    first: list[RouteRecord] = []
+    count = 0
     for record in queue:
         count += 1
         if len(first) < _SHOWN:
