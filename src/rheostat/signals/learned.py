@@ -36,6 +36,7 @@ class LearnedCard(Struct, frozen=True, kw_only=True):
         outputs: names of the output's columns; one output "" is the signal that the config names.
         data_hash, rows, fitted_on: the outcomes table (or file), how many of its rows, and which splits or folds: a figure
             on those rows says nothing.
+        quantiles: the output's quantiles at even steps from 0 to 1 on the rows it was fitted on; none: not known.
         notes: what else a reader must know.
     """
 
@@ -47,6 +48,7 @@ class LearnedCard(Struct, frozen=True, kw_only=True):
     data_hash: str = ""
     rows: int = 0
     fitted_on: str = "train"
+    quantiles: tuple[float, ...] = ()
     notes: tuple[str, ...] = ()
     format: int = FORMAT
 
