@@ -18,6 +18,7 @@ from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
+from rheostat.cli.retune import retune
 from rheostat.cli.review import review
 from rheostat.cli.serve import serve
 from rheostat.cli.train import app as train_app
@@ -27,7 +28,7 @@ from rheostat.cli.version import version
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, explain, review)),
-    ("Decide from data", (evaluate, advise, calibrate, tune, report, experiment, replay, curve, ope)),
+    ("Decide from data", (evaluate, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("About", (version,)),
 )
 
