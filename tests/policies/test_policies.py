@@ -347,6 +347,15 @@ def nodes(answers: bool = False) -> st.SearchStrategy[object]:
         ),
         *(answered() if answers else ()),
         st.builds(
+            lambda pair, algorithm, n, floor: {
+                "bandit": {
+                    "arms": list(pair), "algorithm": algorithm, "features": ["d"], "floor": floor,
+                    "seen": {pair[0]: {"n": n, "mean": 0.7}},
+                }
+            },
+            PAIRS, st.sampled_from(["thompson", "epsilon", "linucb"]), st.floats(0, 1e5), st.sampled_from([0.0, 0.1]),
+        ),
+        st.builds(
             lambda weights, mode: {"blend": {"weights": dict(zip(MODELS, weights, strict=True)), "mode": mode}},
             st.tuples(st.floats(0.01, 1), st.floats(0, 1), st.floats(0, 1)), st.sampled_from(["mix", "sample"]),
         ),
@@ -400,4 +409,16 @@ def test_every_policy_obeys_the_laws(node: object, outcomes: dict[str, Outcome],
 
 
 def test_every_kind_is_drawn() -> None:
-    assert set(KINDS) == {"binary", "blend", "cascade", "chain", "cheapest", "delegate", "review", "rules", "split", "tiers"}
+    assert set(KINDS) == {
+        "bandit",
+        "binary",
+        "blend",
+        "cascade",
+        "chain",
+        "cheapest",
+        "delegate",
+        "review",
+        "rules",
+        "split",
+        "tiers",
+    }

@@ -1,5 +1,6 @@
 """Policies: pure functions from a request's context and what has come back so far to what should happen now."""
 
+from rheostat.policies.bandit import Bandit
 from rheostat.policies.base import History, Policy, Use, found, models_of, settle, signals_of, walk
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
@@ -15,6 +16,7 @@ from rheostat.policies.tiers import Tiers
 __all__ = [
     "KINDS",
     "Arm",
+    "Bandit",
     "Binary",
     "Blend",
     "Cascade",

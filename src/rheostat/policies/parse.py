@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rheostat.policies.bandit import Bandit
 from rheostat.policies.base import Policy, Use
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
@@ -20,6 +21,7 @@ from rheostat.policies.split import Split
 from rheostat.policies.tiers import Tiers
 
 KINDS: dict[str, type] = {
+    "bandit": Bandit,
     "binary": Binary,
     "blend": Blend,
     "cascade": Cascade,
