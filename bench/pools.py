@@ -68,15 +68,19 @@ def train_pool(name: str, tell: Tell, planted: str = "") -> Pool:
     return Pool(name, labels, {split: rows[split].inputs for split in SPLITS}, truth, members)
 
 
-def outcomes(pool: Pool) -> OutcomesTable:
-    """Return the pool's outcomes as the product's own table, with every model's training card."""
+def outcomes(pool: Pool, *, raw: bool = False) -> OutcomesTable:
+    """Return the pool's outcomes as the product's own table, with every model's training card.
+
+    Args:
+        raw: leave the probabilities as the models gave them, without the temperature that fits dev best.
+    """
     counts = [len(pool.truth[split]) for split in SPLITS]
     return OutcomesTable(
         ids=np.array([f"{split}-{i}" for split, n in zip(SPLITS, counts, strict=True) for i in range(n)], dtype=object),
         split=np.repeat(np.arange(len(SPLITS), dtype=np.int8), counts),
         truth=np.concatenate([pool.truth[split] for split in SPLITS]),
         labels=pool.labels,
-        columns={member.name: _columns(member, pool.truth["dev"]) for member in pool.members},
+        columns={member.name: _columns(member, None if raw else pool.truth["dev"]) for member in pool.members},
         model_info={
             member.name: ModelInfo(cost=member.cost, tier=tier, card=member.card) for tier, member in enumerate(pool.members)
         },
@@ -84,10 +88,12 @@ def outcomes(pool: Pool) -> OutcomesTable:
     )
 
 
-def _columns(member: Member, truth: NDArray[np.int32]) -> ModelColumns:
-    """The member's answers, its distributions brought to the temperature that fits dev best."""
+def _columns(member: Member, truth: NDArray[np.int32] | None) -> ModelColumns:
+    """The member's answers, its distributions brought to the temperature that fits dev best, whose truth is given."""
     raw = np.concatenate([member.scores[split] for split in SPLITS])
-    temperature = fit_temperature(member.scores["dev"], member.scores["dev"].argmax(axis=1) == truth).t
+    temperature = 1.0
+    if truth is not None:
+        temperature = fit_temperature(member.scores["dev"], member.scores["dev"].argmax(axis=1) == truth).t
     powers = np.maximum(raw, 1e-12) ** (1.0 / temperature)
     scores = powers / powers.sum(axis=1, keepdims=True)
     n = len(scores)
