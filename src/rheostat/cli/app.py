@@ -27,7 +27,7 @@ from rheostat.cli.version import version
 
 PANELS = (
     ("Start", (init, check, demo)),
-    ("Serve", (serve, predict, explain, review)),
+    ("Serve", (serve, predict, explain, consistency, review)),
     ("Decide from data", (evaluate, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("About", (version,)),
 )
