@@ -17,6 +17,7 @@ from rheostat.signals.answer_line import of_answers
 from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.signals.feature_line import FeatureLine
 from rheostat.signals.onnx_scorer import ScorerError
+from rheostat.signals.quantile import Quantiles
 from rheostat.types import Request
 
 CARD_KEY: Final = "rheostat"
@@ -66,11 +67,16 @@ class LearnedScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_un
 
     A file with several outputs (one a model, say) makes the signals `NAME.OUTPUT`; list them as `outputs`. A file that
     takes an embedding needs `encoder`, the folder with `encoder.onnx` and `tokenizer.json` it was trained with.
+
+    With `quantiles` the signal is where the output stands, 0 to 1: among those of the rows it was fitted on (`training`), or
+    of about the last thousand requests (`traffic`, which starts from training anew at each start and reload). A cut at 0.8
+    then parts off a fifth of the requests; the record holds the value that was used.
     """
 
     path: str
     encoder: str | None = None
     outputs: tuple[str, ...] = ()
+    quantiles: Literal["", "training", "traffic"] = ""
 
     def signals(self, name: str) -> tuple[str, ...]:
         """Return `name`, or `name.OUTPUT` for each of the outputs."""
@@ -86,7 +92,14 @@ class LearnedScorerSettings(ScorerSettings, frozen=True, kw_only=True, forbid_un
         if read := [name for name in opened.card.features if of_answers(name)]:
             told = f"{Path(self.path).name} reads {read[0]}, which models' answers give: serve it with `scorer: answers`"
             raise _refusal("scorer", told)
-        return LearnedScorer(self.signals(name), opened.session, FeatureLine(opened.card.features), opened.encoder)
+        places = None
+        if self.quantiles:
+            if len(opened.card.quantiles) < 2 or len(opened.card.outputs) > 1:
+                told = f"{Path(self.path).name} has none: only files of one output that were saved with them do"
+                raise _refusal("quantiles", told)
+            places = Quantiles(opened.card.quantiles, follow=self.quantiles == "traffic")
+        line = FeatureLine(opened.card.features)
+        return LearnedScorer(self.signals(name), opened.session, line, opened.encoder, places)
 
 
 class Opened(NamedTuple):
@@ -126,11 +139,19 @@ def open_learned(file: str, encoder: str | None, outputs: tuple[str, ...], base:
 class LearnedScorer:
     """Runs the session on one request."""
 
-    def __init__(self, names: tuple[str, ...], session: Any, line: FeatureLine, encoder: TextEncoder | None) -> None:
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        session: Any,
+        line: FeatureLine,
+        encoder: TextEncoder | None,
+        places: Quantiles | None = None,
+    ) -> None:
         self.names = names
         self._session = session
         self._line = line
         self._encoder = encoder
+        self._places = places
 
     def score(self, request: Request) -> Mapping[str, float]:
         """Return the signals.
@@ -138,7 +159,10 @@ class LearnedScorer:
         Raises:
             ScorerError: the model failed, or what it said is not finite.
         """
-        return run_learned(self.names, self._session, lambda: self._line.read(request), self._encoder, request.text)
+        found = run_learned(self.names, self._session, lambda: self._line.read(request), self._encoder, request.text)
+        if self._places is None:
+            return found
+        return {name: self._places.place(value) for name, value in found.items()}
 
 
 def run_learned(
