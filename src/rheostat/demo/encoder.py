@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rheostat.lab.smaller import quantize_file
 from rheostat.pool.onnx_tokens import TextEncoder
 
 if TYPE_CHECKING:
@@ -21,32 +22,9 @@ _BLOCK = 32  # texts between two reports of progress
 def quantise(source: Path, target: Path) -> Path:
     """Write the encoder with 8-bit weights: a quarter of the size and about a third of the time; once.
 
-    Weights get a scale for each channel and seven bits of range, so that processors without 8-bit dot products do not
-    overflow. The head is trained on what the written file says, so what this loses is in every figure.
+    The head is trained on what the written file says, so what this loses is in every figure.
     """
-    if target.is_file():
-        return target
-    import logging
-
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    part = target.with_name(target.name + ".part")
-    logger = logging.getLogger()
-    before = logger.level
-    logger.setLevel(logging.ERROR)  # it advises a preprocessing step that this file has behind it
-    try:
-        quantize_dynamic(
-            source,
-            part,
-            weight_type=QuantType.QInt8,
-            per_channel=True,
-            reduce_range=True,
-            extra_options={"MatMulConstBOnly": True},
-        )
-    finally:
-        logger.setLevel(before)
-    os.replace(part, target)
-    return target
+    return target if target.is_file() else quantize_file(source, target)
 
 
 class Encoder:
