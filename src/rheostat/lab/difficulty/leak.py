@@ -31,13 +31,7 @@ def check_leaks(fit: Examples, judge: Examples) -> None:
         raise ValueError(f"{len(fit)} rows to fit on and {len(judge)} to judge on; both are needed")
     if fit.features != judge.features:
         raise ValueError("the rows to fit on and those to judge on have other features")
-    shared = np.isin(judge.like, fit.like)
-    if shared.any():
-        example = judge.texts[int(np.flatnonzero(shared)[0])][:60]
-        raise LeakError(
-            f"{int(shared.sum())} of the {len(judge)} rows to judge on are repeats of rows to fit on (such as {example!r}); "
-            "leave them out with `without_repeats` (--drop-repeats)"
-        )
+    no_repeats(fit, judge)
     told = fit.error.mean()
     if told in (0.0, 1.0):
         raise ValueError(f"the small model is always {'wrong' if told else 'right'} on the rows to fit on: nothing to learn")
@@ -48,6 +42,21 @@ def check_leaks(fit: Examples, judge: Examples) -> None:
         raise LeakError(
             f"the small model errs on {told:.1%} of the rows to fit on and on {fresh:.1%} of the others: it was trained on "
             "these rows, and its errors there are not those of traffic. Fit on out-of-fold answers, or on rows new to it"
+        )
+
+
+def no_repeats(fit: Examples, judge: Examples) -> None:
+    """Refuse questions that stand on both sides.
+
+    Raises:
+        LeakError: with how many, an example and the remedy.
+    """
+    shared = np.isin(judge.like, fit.like)
+    if shared.any():
+        example = judge.texts[int(np.flatnonzero(shared)[0])][:60]
+        raise LeakError(
+            f"{int(shared.sum())} of the {len(judge)} rows to judge on are repeats of rows to fit on (such as {example!r}); "
+            "leave them out with `without_repeats` (--drop-repeats)"
         )
 
 
