@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +42,8 @@ def arms(found: LearnedWeights, folder: Path) -> tuple[dict[str, Served], str, f
     """Return what every way serves on the report's rows, how the best binary router decides, and how far served and
     offline weights are apart.
 
-    The learned weights are written, opened by the scorer `answers`, and the policy `blend` is replayed with it.
+    A model alone, and a router between two, give the scores that the models gave; a mix those calibrated for it. The learned
+    weights are written, opened by the scorer `answers`, and the policy `blend` is replayed with it.
     """
     fit, stop, report = found.data
     table = found.judged
@@ -53,17 +55,19 @@ def arms(found: LearnedWeights, folder: Path) -> tuple[dict[str, Served], str, f
         columns={**table.columns, STACK: columns_of(said, cost, 0.0)}, model_info=table.model_info,
     )  # fmt: skip
     traffic = Traffic(wide)
+    alone = {name: columns_of(found.plain[2][:, at, 1], 1.0, 0.0) for at, name in enumerate(models)}
+    bare = Traffic(replace(wide, columns={**alone, STACK: wide.columns[STACK]}))
     none = np.zeros((len(wide), 1))
 
-    def served(weights: Floats) -> Served:
-        return _served(traffic, np.concatenate([np.broadcast_to(weights, (len(wide), len(models))), none], axis=1))
+    def served(weights: Floats, by: Traffic = traffic) -> Served:
+        return _served(by, np.concatenate([np.broadcast_to(weights, (len(wide), len(models))), none], axis=1))
 
     corners = np.eye(len(models))
-    ways = {name: served(corners[at]) for at, name in enumerate(models)}
+    ways = {name: served(corners[at], bare) for at, name in enumerate(models)}
     early, _ = best_binary(found, before=True)
-    ways[EARLY] = served(corners[early.astype(np.int64)])
+    ways[EARLY] = served(corners[early.astype(np.int64)], bare)
     chosen, how = best_binary(found)
-    ways[BINARY] = served(corners[chosen.astype(np.int64)])
+    ways[BINARY] = served(corners[chosen.astype(np.int64)], bare)
     ways[FIXED] = served(fixed_blend(stop))
     ways[MARGIN] = served(by_margin(report.scores))
     ways[STACK] = _served(traffic, np.concatenate([np.zeros((len(wide), len(models))), none + 1.0], axis=1))
@@ -100,18 +104,18 @@ def best_binary(found: LearnedWeights, before: bool = False) -> tuple[Any, str]:
 
     fit, stop, report = found.data
 
-    def gain(part: FusionData) -> Floats:
-        return losses(part.scores[:, 0], part.truth) - losses(part.scores[:, 1], part.truth)
+    def gain(at: int, part: FusionData) -> Floats:
+        return losses(found.plain[at][:, 0], part.truth) - losses(found.plain[at][:, 1], part.truth)
 
     told = [at for at, name in enumerate(found.net.features) if not before or name.startswith(("meta.", "past("))]
     whole = [np.where(np.isnan(part.x), 0.0, part.x)[:, told] for part in (fit, stop, report)]
-    gained = gain(fit)
+    gained = gain(0, fit)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
     logistic.fit(whole[0], gained > 0.0, logisticregression__sample_weight=np.abs(gained))
     trees = HistGradientBoostingRegressor(max_iter=100, learning_rate=0.05, max_leaf_nodes=15, random_state=0)
     trees.fit(whole[0], gained)
     scores: dict[str, Callable[[int, FusionData], Floats]] = {
-        "the first model's confidence": lambda _, part: -part.scores[:, 0].max(axis=1),
+        "the first model's confidence": lambda at, _: -found.plain[at][:, 0].max(axis=1),
         "logistic regression on the gain": lambda at, _: logistic.predict_proba(whole[at])[:, 1],
         "boosted trees on the gain": lambda at, _: trees.predict(whole[at]),
         "the learned weight": lambda _, part: found.net.weights(part.x)[:, 1],
@@ -119,7 +123,7 @@ def best_binary(found: LearnedWeights, before: bool = False) -> tuple[Any, str]:
     if before:
         scores = {name: score for name, score in scores.items() if name.endswith("the gain")}
     best: tuple[float, Any, str] | None = None
-    saved = gain(stop)
+    saved = gain(1, stop)
     for name, score in scores.items():
         seen = score(1, stop)
         order = np.argsort(-seen, kind="stable")

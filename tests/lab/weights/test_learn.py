@@ -13,7 +13,8 @@ from weight_tables import MODELS, live_config, specialists
 from rheostat import open_router
 from rheostat.lab.learned_file import read_card
 from rheostat.lab.replay import replay
-from rheostat.lab.weights.fusion import mixed
+from rheostat.lab.weights.calibration import through_mix
+from rheostat.lab.weights.fusion import FusionData, mixed
 from rheostat.lab.weights.learn import Ask, LearnedWeights, learn_weights
 from rheostat.lab.weights.rows import answer_features, distributions
 from rheostat.policies import Blend, Delegate
@@ -82,6 +83,17 @@ def test_a_calibrator_is_kept_only_where_it_helps() -> None:
     assert found.judged.model("one").label.tolist() == squeezed.select(split="test").model("one").label.tolist()
     sums = distributions(found.judged, MODELS).sum(axis=2)
     assert sums == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_mix_of_calibrated_models_gets_the_sharpness_it_lacks() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 4000)
+    odds = 2.0 * (2 * truth[:, None] - 1) + 2.0 * rng.normal(size=(4000, 2))  # each calibrated, and independent
+    chance = 1.0 / (1.0 + np.exp(-odds))
+    data = FusionData(np.zeros((4000, 0)), np.stack([1.0 - chance, chance], axis=2), truth)
+    found = through_mix(data, [True, True])
+    assert found.max() < 0.8
+    assert through_mix(data, [True, False])[1] == 1.0
 
 
 def test_equal_inputs_stay_on_one_side_when_one_split_is_halved() -> None:

@@ -75,7 +75,8 @@ class LearnedWeights:
 
     `calibrators` holds those that were fitted here; the models must be given them, else other scores are mixed than were
     weighed. `stopped` and `judged` are the rows of those splits with calibrated answers, `data` what weights were fitted,
-    stopped and judged on, `weights` those of the report's rows. `top` is the mean of the largest weight, `alone` the share
+    stopped and judged on, `plain` the models' scores there before they were calibrated for the mix, `weights` those of the
+    report's rows. `top` is the mean of the largest weight, `alone` the share
     of rows on which it is 0.98 or more.
     """
 
@@ -88,6 +89,7 @@ class LearnedWeights:
     stopped: OutcomesTable
     judged: OutcomesTable
     data: tuple[FusionData, FusionData, FusionData]
+    plain: tuple[Floats, Floats, Floats]
     report: Rivals
     weights: Floats
     top: float
@@ -135,6 +137,7 @@ def learn_weights(table: OutcomesTable, ask: Ask, tell: Tell = lambda _: None) -
         raise ValueError(f"the table has no model {', '.join(strangers)}; it has {', '.join(table.models)}")
     parts = _splits(table, ask)
     _known_by_heart(parts[0], parts[1], ask)
+    plain = [distributions(part, ask.models) for part in parts]
     calibrators: Mapping[str, Fitted] = {}
     if ask.calibrate:
         calibrators, parts = calibrated_for(parts, ask.models)
@@ -159,12 +162,24 @@ def learn_weights(table: OutcomesTable, ask: Ask, tell: Tell = lambda _: None) -
         cluster = coded(meta_values(report, ask.cluster))
         if (cluster < 0).any():
             raise ValueError(f"{ask.cluster} is missing on {int((cluster < 0).sum())} rows of {ask.report}")
-    found = rivals(data[0], data[1], data[2], weights, ask.models, cluster)
+    found = rivals(data, plain, weights, ask.models, cluster)
     return LearnedWeights(
-        ask=ask, net=net, past=past, calibrators=calibrators, table=table, rows=len(fit),
-        stopped=stop, judged=report, data=(data[0], data[1], data[2]), report=found, weights=weights,
-        top=top, alone=alone, notes=tuple(_notes(table, ask, found, net, alone)),
-    )  # fmt: skip
+        ask=ask,
+        net=net,
+        past=past,
+        calibrators=calibrators,
+        table=table,
+        rows=len(fit),
+        stopped=stop,
+        judged=report,
+        data=(data[0], data[1], data[2]),
+        plain=(plain[0], plain[1], plain[2]),
+        report=found,
+        weights=weights,
+        top=top,
+        alone=alone,
+        notes=tuple(_notes(table, ask, found, net, alone)),
+    )
 
 
 def _splits(table: OutcomesTable, ask: Ask) -> list[OutcomesTable]:

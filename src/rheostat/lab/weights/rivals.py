@@ -36,9 +36,8 @@ class Rivals(Struct, frozen=True, kw_only=True):
 
 
 def rivals(
-    fit: FusionData,
-    stop: FusionData,
-    report: FusionData,
+    data: Sequence[FusionData],
+    plain: Sequence[Floats],
     weights: Floats,
     models: Sequence[str],
     cluster: Ints,
@@ -48,13 +47,16 @@ def rivals(
     """Judge the weights and the plain ways on the same rows.
 
     Args:
-        weights: of the rows of `report`.
+        data: of the rows that weights were fitted on, stopped on and are judged on.
+        plain: the models' scores there before they were calibrated for the mix; a model alone is judged by these.
+        weights: of the rows that are judged.
         cluster: of each of those rows; rows of one cluster are drawn together.
     """
-    seen = [float(losses(stop.scores[:, at], stop.truth).mean()) for at in range(len(models))]
+    fit, stop, report = data
+    seen = [float(losses(plain[1][:, at], stop.truth).mean()) for at in range(len(models))]
     best = int(np.argmin(seen))
     blend = fixed_blend(stop)
-    said = {f"{models[best]} alone": report.scores[:, best]}
+    said = {f"{models[best]} alone": plain[2][:, best]}
     said["fixed blend"] = mixed(report.scores, blend)
     said["weights by margin"] = mixed(report.scores, by_margin(report.scores))
     said["stack"] = stack(fit).mixed(report.scores)
