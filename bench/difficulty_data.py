@@ -26,7 +26,7 @@ FOLDS: Final = 5
 def study_table(name: str, tell: Callable[[str], None]) -> OutcomesTable:
     """Return the set's outcomes with the small model's answers on train being those of models that did not see the row.
 
-    Train is dealt into five folds by a hash of its groups of like texts; each fold is answered by a small model fitted on the
+    Train is dealt into five folds by a hash of its groups of like texts; each fold is answered by a model fitted on the
     other four, and kept under `.cache`. The large model's train answers stay as they are and are not read.
     """
     table = outcomes(train_pool(name, tell))

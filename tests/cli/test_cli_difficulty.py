@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import Result
 
+from rheostat.cli import train_difficulty
 from rheostat.lab.difficulty import examples, net
 from rheostat.lab.learned_file import read_card
 from rheostat.lab.outcomes_file import save
@@ -22,22 +23,23 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with o.parquet: 600 texts, those that say `maybe` are hard; few settings are tried."""
+    """A folder with o.parquet: 300 texts, those that say `maybe` are hard; few settings are tried."""
     rng = np.random.default_rng(0)
-    hard = rng.random(600) < 0.4
+    hard = rng.random(300) < 0.4
     says = np.where(hard, "maybe", "please")
     texts = [f"{word} send invoice {i} to the office{', and soon' * (i % 5)}" for i, word in enumerate(says)]
-    wrong = np.where(rng.random(600) < 0.85, hard, ~hard)
-    save(table(texts, wrong, np.repeat([0, 1, 2], 200)), tmp_path / "o.parquet")
-    save(table([*texts[:300], *texts[:300]], wrong, np.repeat([0, 1, 2], 200)), tmp_path / "twice.parquet")
+    wrong = np.where(rng.random(300) < 0.85, hard, ~hard)
+    save(table(texts, wrong, np.repeat([0, 1, 2], 100)), tmp_path / "o.parquet")
+    save(table([*texts[:150], *texts[:150]], wrong, np.repeat([0, 1, 2], 100)), tmp_path / "twice.parquet")
     monkeypatch.setattr(net.choose, "__defaults__", (net.GRID[3:4], None, 0))
+    monkeypatch.setattr(train_difficulty, "_TRIED", 40)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def test_a_file_and_tiers_come_out(here: Path, run: Run) -> None:
     said = run(["train", "difficulty", "o.parquet", "--tiers", "2"]).stdout
-    assert "on 200 rows that nothing was fitted or chosen on, fast errs on" in said
+    assert "on 100 rows that nothing was fitted or chosen on, fast errs on" in said
     assert float(re.search(r"AUROC for an error: (\d\.\d+)", said)[1]) > 0.75  # type: ignore[index]
     assert read_card(here / "difficulty.onnx").meaning == "difficulty"
     (written,) = re.findall(r"^  tiers: .*$", said, re.MULTILINE)
