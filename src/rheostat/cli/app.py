@@ -10,12 +10,14 @@ from rheostat.cli.check import check
 from rheostat.cli.consistency import consistency
 from rheostat.cli.curve import curve
 from rheostat.cli.demo import demo
+from rheostat.cli.distil import distil
 from rheostat.cli.evaluate import evaluate
 from rheostat.cli.experiment import experiment
 from rheostat.cli.explain import explain
 from rheostat.cli.init import init
 from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
+from rheostat.cli.quantize import quantize
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
 from rheostat.cli.retune import retune
@@ -29,6 +31,7 @@ PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, explain, consistency, review)),
     ("Decide from data", (evaluate, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
+    ("Make smaller models", (distil, quantize)),
     ("About", (version,)),
 )
 
