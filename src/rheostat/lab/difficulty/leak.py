@@ -23,8 +23,8 @@ def check_leaks(fit: Examples, judge: Examples) -> None:
     """Hold the rows to fit on against the rows to judge on.
 
     Raises:
-        LeakError: the same question stands on both sides; a feature is the label in other words; or the errors to fit on
-            are those of a small model that was trained on these rows (less than half as many as on fresh rows).
+        LeakError: the same question stands on both sides; a feature is the label in other words; or the errors of one
+            side are those of a small model that was trained on these rows (less than half as many as on the other side).
         ValueError: a side is empty, their features differ, or there is only one class to learn from.
     """
     if not len(fit) or not len(judge):
@@ -38,11 +38,12 @@ def check_leaks(fit: Examples, judge: Examples) -> None:
     _no_feature_is_the_label(fit)
     fresh = judge.error.mean()
     spread = np.sqrt(told * (1 - told) / len(fit) + fresh * (1 - fresh) / len(judge))
-    if told < fresh / 2 and fresh - told > _SURE * spread:
-        raise LeakError(
-            f"the small model errs on {told:.1%} of the rows to fit on and on {fresh:.1%} of the others: it was trained on "
-            "these rows, and its errors there are not those of traffic. Fit on out-of-fold answers, or on rows new to it"
-        )
+    for few, many, here in ((told, fresh, "to fit on"), (fresh, told, "to judge on")):
+        if few < many / 2 and many - few > _SURE * spread:
+            raise LeakError(
+                f"the small model errs on {few:.1%} of the rows {here} and on {many:.1%} of the others: it was trained on "
+                "them, and its errors there are not those of traffic. Use out-of-fold answers, or rows it has not seen"
+            )
 
 
 def no_repeats(fit: Examples, judge: Examples) -> None:
