@@ -67,8 +67,8 @@ class Bandit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         prior: how many requests the lean on all traffic counts for.
         width: scales the spread (thompson) or the bound (linucb); below 1 explores less.
         floor: least chance of every arm, so that the records can judge other policies later; the guard comes first.
-        guard: how far, relative to the best single model, the expected reward of the draw may lie under it; beyond that the
-            best single model takes a larger share. 1 switches it off. It needs rewards above 0.
+        guard: how far, relative to the best single model, the reward of the draw may lie under it; where it surely lies
+            further down, the best single model takes a larger share. 1 switches it off. It needs rewards above 0.
     """
 
     arms: tuple[str, ...]
@@ -122,8 +122,8 @@ class Bandit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
             require(len(values or ()) == len(self.features), f"{len(self.features)} signals are needed")
             x = np.array([1.0, *(values or ())])
             mean = np.array([weights @ x for weights, _ in self._solved])
-            bound = mean + self.width * np.sqrt([max(float(x @ inverse @ x), 0.0) for _, inverse in self._solved])
-            return self._safe(_greedy(bound, self.epsilon), mean)
+            error = np.sqrt([max(float(x @ inverse @ x), 0.0) for _, inverse in self._solved])
+            return self._safe(_greedy(mean + self.width * error, self.epsilon), Posterior(mean, error, False))
         kept: Floats | None = self._shares.get(segment)
         if kept is None:
             known = segment if segment in self.segments else ALL
@@ -151,8 +151,8 @@ class Bandit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
     def _worked_out(self, segment: str) -> Floats:
         believed = self.believed(segment)
         if self.algorithm == "epsilon":
-            return self._safe(_greedy(believed.mean, self.epsilon), believed.mean)
-        return self._safe(best_chances(believed, self.width), believed.mean)
+            return self._safe(_greedy(believed.mean, self.epsilon), believed)
+        return self._safe(best_chances(believed, self.width), believed)
 
     def believed(self, segment: str = ALL) -> Posterior:
         """Return what is believed of every arm's mean reward in a segment."""
@@ -163,9 +163,8 @@ class Bandit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         none = Seen(0.0, 0.0)
         return np.array([[one.n, one.mean, one.var] for one in (rows.get(arm, none) for arm in self.arms)])
 
-    def _safe(self, shares: Floats, mean: Floats) -> Floats:
-        best = self._best
-        return guarded(floored(shares, self.floor), mean, best, self.guard)
+    def _safe(self, shares: Floats, believed: Posterior) -> Floats:
+        return guarded(floored(shares, self.floor), believed, self._best, self.guard)
 
     @cached_property
     def _best(self) -> int:
@@ -178,16 +177,18 @@ def floored(shares: Floats, floor: float) -> Floats:
     return floor + (1.0 - floor * len(shares)) * shares
 
 
-def guarded(shares: Floats, mean: Floats, best: int, guard: float) -> Floats:
-    """Move just so much of the chances to the arm `best` that the expected reward is at least (1 - guard) of its own.
+def guarded(shares: Floats, believed: Posterior, best: int, guard: float) -> Floats:
+    """Move just so much of the chances to the arm `best` that the draw is not surely worse than (1 - guard) of that arm.
 
-    An arm that is better here than `best` pays for some exploring. Nothing is moved where `best` earns 0 or less.
+    Surely: even if every arm earned two standard deviations more than believed, and `best` two less. Without that allowance
+    an early favourite would keep the others from being tried. Nothing is moved where `best` may earn 0 or less.
     """
-    need = (1.0 - guard) * float(mean[best])
-    expected = float(shares @ mean)
-    if float(mean[best]) <= 0.0 or expected >= need:
+    high = believed.mean + 2.0 * believed.sd
+    low = float(believed.mean[best] - 2.0 * believed.sd[best])
+    need, expected = (1.0 - guard) * low, float(shares @ high)
+    if low <= 0.0 or expected >= need:
         return shares
-    moved = (need - expected) / (float(mean[best]) - expected)
+    moved = (need - expected) / (float(high[best]) - expected)
     only = np.zeros(len(shares))
     only[best] = 1.0
     found: Floats = (1.0 - moved) * shares + moved * only

@@ -1,0 +1,43 @@
+"""`rheostat train bandit`: from outcomes to a file that serves, and on from records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rheostat.telemetry import JsonlSink
+from rheostat.types import Feedback, RouteRecord, Step
+from tests.cli.conftest import Run
+
+
+def test_from_outcomes_to_a_file_and_on_from_records(run: Run, place: Path) -> None:
+    said = run(["train", "bandit", "outcomes.parquet", "--floor", "0.02"])
+    assert "share of the traffic" in said.stdout
+    assert "policy: {file: bandit.yaml}" in said.stdout
+    models = json.loads(run(["train", "bandit", "outcomes.parquet", "--out", "other.yaml", "--json"]).stdout)["shares"]
+    arm = next(iter(models))
+    sink = JsonlSink(place / "records.jsonl")
+    step = Step(0.0, "call", (arm,), "", 0.5)
+    sink.write([RouteRecord(id="1", wall=1.0, route="default", status="ok", route_type="bandit", steps=(step,), label="x")])
+    sink.write([Feedback(request_id="1", wall=2.0, reward=1.0)])
+    sink.close()
+    update = ["train", "bandit", "--policy-file", "bandit.yaml", "--from-records", "records.jsonl"]
+    assert f"records: 1 of {arm}" in run(update).stdout
+    assert "records: nothing new" in run(update).stdout
+    grown = run([*update, "--arms", f"{','.join(models)},newcomer", "--out", "grown.yaml"])
+    assert "newcomer" in grown.stdout
+    assert "replayed at" in run(["replay", "outcomes.parquet", "--policy-file", "bandit.yaml"]).stdout
+
+
+@pytest.mark.usefixtures("place")
+def test_what_is_missing_or_contradicts_the_file_is_said(run: Run) -> None:
+    assert "--arms" in run(["train", "bandit"], code=2).stderr
+    run(["train", "bandit", "--arms", "a,b"])
+    wrong = run(["train", "bandit", "--policy-file", "bandit.yaml", "--algorithm", "epsilon"], code=2)
+    assert "make a new one" in " ".join(wrong.stderr.replace("│", " ").split())
+    assert "needs `features`" in " ".join(
+        run(["train", "bandit", "--arms", "a,b", "--algorithm", "linucb"], code=2).stderr.split()
+    )
+    assert "there is no file" in run(["train", "bandit", "--policy-file", "none.yaml"], code=1).stderr
