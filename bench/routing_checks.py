@@ -155,7 +155,8 @@ def calibrated() -> Table:
 def speed() -> Table:
     """One request at a time, on one thread: text features and the model; an embedding is given."""
     data = source.mmlu(tell).take(np.arange(11_000))
-    text = source.read("routellm-mmlu/prompts_part1.csv")[0]["prompt"]
+    texts = sorted((row["prompt"] for row in source.read("routellm-mmlu/prompts_part1.csv")), key=len)
+    text = texts[len(texts) // 2]
     narrow = replace(data, x=data.x[:, : len(data.features)], embedding=0)
     cases = (
         ("length", replace(narrow, features=("length",), x=data.x[:, :1]), ("ridge",)),
@@ -174,9 +175,9 @@ def speed() -> Table:
                 router, _ = fitted(rows, LEARNERS[name])
                 save_router(router, LEARNERS[name], rows, path, fitted_on="train")
                 took = _microseconds(path, rows, text)
-                ours = took if (title, name) == ("embedding given", "ridge") else ours
+                ours = took if (title, name) == ("embedding given", "mean") else ours
                 shown.append((f"{name}, {title}", f"{took:.0f}", f"{path.stat().st_size / 1e6:.2f}"))
-    target = Target("must", "microseconds a decision, ridge on a given embedding", ours, "<=", 100.0)
+    target = Target("must", "microseconds a decision, mean (the default) on a given embedding", ours, "<=", 100.0)
     return Table(
         "Time of a decision, 11,000 rows to learn from (median; one thread)", ("router", "µs", "file, MB"), tuple(shown),
         (f"Text features are computed anew for a request of {len(text)} characters; an embedding is given.",), (target,),
