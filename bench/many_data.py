@@ -53,6 +53,14 @@ def headlines(tell: Tell) -> tuple[ManyData, Floats]:
     return _many("headlines", list(known), [row["headline"] for row in rows], quality, cost, tell), confidence
 
 
+def digits() -> tuple[tuple[str, ...], Floats, Floats, Floats]:
+    """Four classifiers of digits: names, quality and confidence (n, models), prices in ms."""
+    rows = read("measured-cascades/digits.csv")
+    known = json.loads((folder() / "measured-cascades/digits_models.json").read_text("utf-8"))
+    quality, confidence = (_numbers(rows, [f"{what}__{model}" for model in known]) for what in ("correct", "conf"))
+    return tuple(known), quality, confidence, np.array([1000.0 * one["median_latency_s"] for one in known.values()])
+
+
 def with_task(data: ManyData, tasks: Sequence[str]) -> ManyData:
     """Return the rows with one-hot columns for their task."""
     values, at = sorted(set(tasks)), len(data.features)

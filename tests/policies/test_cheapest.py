@@ -86,16 +86,18 @@ def test_the_bar_again_after_each_answer() -> None:
 
 
 def test_another_is_asked_while_that_pays() -> None:
-    made = policy(trade=0.01, asks=3, spread=0.2)
-    first = asked(made, ctx(QUALITY))
-    assert first == "m"  # index .90, l's is .80 at .2 less, s's .93 less .13
-    sure = made.decide(ctx(QUALITY), (ok("m", 0.99),))
-    assert isinstance(sure, Answer)
-    assert asked(made, ctx(QUALITY), ok("m", 0.2)) in ("s", "l")
+    made = policy(trade=0.01, asks=3, reveal=0.5)
+    # index: mean + half of what is missing - price / mean; s .7833, m .85, l .7278
+    assert asked(made, ctx(QUALITY)) == "m"
+    assert isinstance(made.decide(ctx(QUALITY), (ok("m", 0.79),)), Answer)
+    assert asked(made, ctx(QUALITY), ok("m", 0.75)) == "s"
+    assert asked(made, ctx(QUALITY), ok("m", 0.6), ok("s", 0.7)) == "l"
+    end = made.decide(ctx(QUALITY), (ok("m", 0.6), ok("s", 0.74)))
+    assert isinstance(end, Answer)
+    assert end.weights == {"s": 1.0}
     # an answer far under its prediction drags the others down when surprises are shared
-    gloomy = policy(trade=0.01, asks=3, spread=0.05, carry=1.0)
-    assert asked(policy(trade=0.01, asks=3, spread=0.05), ctx(QUALITY), ok("m", 0.55)) in ("s", "l")
-    assert isinstance(gloomy.decide(ctx(QUALITY), (ok("m", 0.55),)), Answer)
+    assert asked(made, ctx(QUALITY), ok("m", 0.77)) == "s"
+    assert isinstance(policy(trade=0.01, asks=3, reveal=0.5, carry=1.0).decide(ctx(QUALITY), (ok("m", 0.77),)), Answer)
 
 
 def test_an_answer_without_confidence_counts_as_predicted() -> None:
@@ -119,7 +121,7 @@ def test_a_confidence_made_from_answers_is_waited_for() -> None:
         ({"trade": -0.1}, "0 or more"),
         ({"best": "l"}, "go together"),
         ({"best": "x", "margin": 0.1}, "one of the models"),
-        ({"spread": 0.1}, "need `asks` above 1"),
+        ({"reveal": 0.1}, "need `asks` above 1"),
         ({"asks": 0}, "1 or more"),
         ({"carry": 2.0, "asks": 2}, "carry"),
         ({"bar": math.nan}, "bar"),
@@ -130,12 +132,12 @@ def test_mistakes_are_refused(fields: dict[str, object], word: str) -> None:
         policy(**fields)
 
 
-@given(st.floats(0, 1), st.floats(0.01, 1), st.floats(0.0001, 2))
-def test_the_index_is_where_asking_just_pays(mean: float, spread: float, price: float) -> None:
-    index = reservation(mean, spread, price)
-    x = np.linspace(mean - 8 * spread, mean + 8 * spread, 20_001)
-    density = np.exp(-0.5 * ((x - mean) / spread) ** 2) / (spread * math.sqrt(2 * math.pi))
-    assert np.trapezoid(np.maximum(x - index, 0.0) * density, x) == pytest.approx(price, abs=1e-4)
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 2))
+def test_the_index_is_where_asking_just_pays(mean: float, reveal: float, price: float) -> None:
+    index = reservation(mean, reveal, price)
+    high, low = mean + reveal * (1 - mean), mean - reveal * mean
+    assert mean * max(high - index, 0.0) + (1 - mean) * max(low - index, 0.0) == pytest.approx(price, abs=1e-6)
+    assert index <= 1.0
 
 
 ROWS = st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=1, max_size=8)

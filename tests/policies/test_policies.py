@@ -286,8 +286,8 @@ def among_many(answers: bool = False) -> st.SearchStrategy[object]:
     again = st.one_of(
         st.just({}),
         st.builds(
-            lambda asks, spread, carry, read: {"asks": asks, "spread": spread, "carry": carry, "confidence": read},
-            st.integers(2, 4), st.floats(0, 1), CUTS, st.sampled_from([None, "a"] if answers else [None]),
+            lambda asks, reveal, carry, read: {"asks": asks, "reveal": reveal, "carry": carry, "confidence": read},
+            st.integers(2, 4), CUTS, CUTS, st.sampled_from([None, "a"] if answers else [None]),
         ),
     )  # fmt: skip
     fixed = {"of": list(MODELS), "quality": "q"}

@@ -10,6 +10,7 @@ import typer
 
 from rheostat.cli.console import FAILED, note, progress, say, say_json, say_table, told
 from rheostat.cli.limits import goal_of, stages_of
+from rheostat.cli.train_rows import embedder, features_of, rows_of
 
 if TYPE_CHECKING:
     from rheostat.lab.outcomes import OutcomesTable
@@ -20,7 +21,6 @@ _GOAL = (
     "Where the threshold stands: max-share=0.5 (calls of the strong model) or min-relative-quality=0.95 (of its quality)."
 )
 _FEW = 0.005  # a smaller loss of APGR is not shown
-_MOST = 50_000  # rows to learn from; keeps time and memory within bounds
 
 
 class _Found(NamedTuple):
@@ -88,55 +88,17 @@ def _rows(
     table: OutcomesTable, on: str, pair: tuple[str, str], features: str | None, group: str | None, encoder: str | None
 ) -> tuple[RoutingData, RoutingData | None]:
     """The rows to learn from, and those of test, if test is not among them."""
-    import numpy as np
+    from rheostat.lab.routers import from_table
 
-    from rheostat.lab.outcomes import SPLITS
-    from rheostat.lab.routers import TEXT, from_table
-    from rheostat.pool.onnx_tokens import TextEncoder
-
-    splits = [name.strip() for name in on.split(",")]
-    if unknown := [name for name in splits if name not in SPLITS]:
-        raise ValueError(f"--on takes {', '.join(SPLITS)}, with commas between, got {unknown[0]!r}")
     if pair[0] == pair[1]:
         raise ValueError(f"two models are needed, the table has only {pair[0]}")
-    embed = None
-    if encoder is not None:
-        embed = TextEncoder(Path(encoder, "encoder.onnx"), Path(encoder, "tokenizer.json"), 128).embed
-    wanted = TEXT if features is None else tuple(name.strip() for name in features.split(",") if name.strip())
-    rows = np.flatnonzero(np.isin(table.split, [SPLITS.index(name) for name in splits]))
-    if len(rows) > _MOST:
-        note(f"learning from {_MOST:,} of {len(rows):,} rows, taken by chance")
-        rows = np.sort(np.random.default_rng(0).permutation(rows)[:_MOST])
-    chosen = table.subset(rows)
+    chosen, rest = rows_of(table, on, pair)
+    embed = embedder(encoder)
     with progress("reading rows") as update:
-        data = from_table(chosen, *pair, features=wanted, group=group, embed=embed, tell=update)
-    _warn_of_train(table, splits, pair)
+        data = from_table(chosen, *pair, features=features_of(features), group=group, embed=embed, tell=update)
     for reason, count in data.left_out.items():
         note(f"left out: {count} rows, {reason}")
-    rest = table.select(split="test")
-    rest = rest.subset(np.arange(min(len(rest), _MOST)))
-    if "test" in splits or not rest.complete(pair).any():
-        return data, None
-    return data, from_table(rest, *pair, features=data.features, embed=embed)
-
-
-def _warn_of_train(table: OutcomesTable, splits: list[str], pair: tuple[str, str]) -> None:
-    """A model that was fitted on the train rows knows them by heart; what it got right there teaches the wrong thing."""
-    import numpy as np
-
-    if "train" not in splits:
-        return
-    parts = [table.select(split=split) for split in ("train", "dev")]
-    for name in pair:
-        right = [part.correct(name)[part.complete((name,))] for part in parts]
-        if min(map(len, right)) < 2:
-            continue
-        error = np.sqrt(sum(each.var() / len(each) for each in right))
-        if right[0].mean() - right[1].mean() > max(3.0 * error, 0.01):
-            note(
-                f"warning: {name} is right on {right[0].mean():.1%} of train and {right[1].mean():.1%} of dev: it may have "
-                "been trained on train. Learn from rows it has not seen: --on dev"
-            )
+    return data, None if rest is None else from_table(rest, *pair, features=data.features, embed=embed)
 
 
 def _learn(data: RoutingData, learner: str, goal: str) -> _Found:

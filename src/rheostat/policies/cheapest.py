@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import erf, exp, isfinite, pi, sqrt
+from math import isfinite
 
 from msgspec import Struct
 
@@ -20,9 +20,10 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     With `asks` above 1 it decides again after each answer: the answer's confidence, or the signal `CONFIDENCE.MODEL` when
     `confidence` names it, takes the place of the prediction. By `bar` an answer at or above it ends the request. By `trade`
-    another model is asked while that pays on average, where its answer is expected at its predicted quality give or take
-    `spread`; the answer of the highest quality counts. `carry`, in [0, 1], is the part of an answer's surprise (confidence
-    less prediction) that the models not asked yet share. At most `asks` answers are looked at.
+    another model is asked while that pays on average; `reveal`, in [0, 1], says how much an answer's confidence tells: 0
+    nothing beyond what was predicted, 1 whether it is right. The answer of the highest confidence counts. `carry`, in
+    [0, 1], is the part of an answer's surprise (confidence less prediction) that the models not asked yet share. At most
+    `asks` answers are looked at.
     Sources: Dekoninck et al., cascade routing (arXiv 2410.10347); Weitzman (1979) for when another one pays.
     """
 
@@ -34,7 +35,7 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     best: str | None = None
     margin: float | None = None
     asks: int = 1
-    spread: float = 0.0
+    reveal: float = 0.0
     carry: float = 0.0
     confidence: str | None = None
     name: str = "cheapest"
@@ -49,10 +50,10 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require(self.best is None or self.best in self.of, "`best` must be one of the models")
         require(self.margin is None or isfinite(self.margin), "`margin` must be a number")
         require(self.asks >= 1, f"`asks` must be 1 or more, got {self.asks}")
-        require(isfinite(self.spread) and self.spread >= 0.0, f"`spread` must be 0 or more, got {self.spread}")
+        unit((self.reveal,), "reveal")
         unit((self.carry,), "carry")
-        told = self.spread > 0.0 or self.carry > 0.0 or self.confidence is not None
-        require(self.asks > 1 or not told, "`spread`, `carry` and `confidence` need `asks` above 1")
+        told = self.reveal > 0.0 or self.carry > 0.0 or self.confidence is not None
+        require(self.asks > 1 or not told, "`reveal`, `carry` and `confidence` need `asks` above 1")
 
     def models(self) -> tuple[str, ...]:
         return self.of
@@ -128,29 +129,26 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Call((model,), f"{best:.4f} in hand, asking {model} is worth {worth[model]:.4f}", self.name)
 
     def _worth(self, ctx: Context, model: str, told: float) -> float:
-        """The quality in hand at which asking the model just stops to pay; without a spread, its quality less its price."""
+        """The quality in hand at which asking the model just stops to pay; nothing revealed: its quality less its price."""
         price = self.trade * self._cost(ctx, model)
-        if self.asks == 1 or self.spread == 0.0:
-            return told - price
-        return reservation(told, self.spread, price)
+        return told - price if self.reveal == 0.0 else reservation(told, self.reveal, price)
 
     def _answer(self, ctx: Context, answered: list[Outcome], reason: str) -> Answer:
         best = max(answered, key=lambda outcome: self._known(ctx, outcome))
         return Answer({best.model: 1.0}, reason, self.name)
 
 
-def reservation(mean: float, spread: float, price: float) -> float:
-    """Return z with E[max(X - z, 0)] = price for X normal with that mean and spread: Weitzman's index of a box.
+def reservation(mean: float, reveal: float, price: float) -> float:
+    """Return z with E[max(X - z, 0)] = price: Weitzman's index of a box that holds X and costs `price` to open.
 
+    X is what an answer's confidence will be: mean + reveal * (1 - mean) with chance `mean`, else mean - reveal * mean.
     Opening boxes by falling index, until the best value found is at least the index of every closed one, is optimal when
-    values are independent. A price of 0 gives a high z, where the chance of a better answer has vanished.
-    Source: Weitzman, Optimal Search for the Best Alternative (1979).
+    values are independent. Source: Weitzman, Optimal Search for the Best Alternative (1979).
+
+    Args:
+        mean: taken into [0, 1]. reveal: in [0, 1]. price: 0 or more.
     """
-    z, least = -price / spread, price / spread
-    for _ in range(50):  # Newton from the left: the function is convex and falls, so that no step goes too far
-        density, above = exp(-0.5 * z * z) / sqrt(2.0 * pi), 0.5 * (1.0 - erf(z / sqrt(2.0)))
-        step = (density - z * above - least) / above if above > 1e-12 else 0.0
-        z += step
-        if step < 1e-9:
-            break
-    return mean + spread * z
+    chance = min(1.0, max(0.0, mean))
+    if price > reveal * chance or chance == 0.0:
+        return chance - price
+    return chance + reveal * (1.0 - chance) - price / chance

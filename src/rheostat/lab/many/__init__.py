@@ -4,6 +4,7 @@ from rheostat.lab.many.choose import SLACK, Chosen, Sweep, choose, pick, sweep, 
 from rheostat.lab.many.data import ManyData, many_from_table
 from rheostat.lab.many.judge import Judged, Unseen, aiq_gap, guarded, judge, out_of_fold, quality_gap
 from rheostat.lab.many.methods import METHODS, Method, Predictor, fitted
+from rheostat.lab.many.save import quality_lines, save_quality
 
 __all__ = [
     "METHODS",
@@ -24,6 +25,8 @@ __all__ = [
     "out_of_fold",
     "pick",
     "quality_gap",
+    "quality_lines",
+    "save_quality",
     "sweep",
     "trades",
 ]

@@ -14,10 +14,13 @@ from rheostat.lab.many.data import ManyData
 from rheostat.lab.metrics import Floats
 
 Picks = npt.NDArray[np.int64]
+Goal = Literal["quality", "match", "budget"]
 MARGINS: Final = (0.0, 0.01, 0.02, 0.05, 0.1)
 """How much better than the best single model another must look, tried when quality is the goal."""
 SLACK: Final = 0.002
 """How far under the best single model the guard lets a policy's quality fall, in quality (.2 points)."""
+WORTH: Final = 0.05
+"""What routing must save of the best single model's cost, as a share, when it is not shown to be better."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ def sweep(data: ManyData, predicted: Floats, at: Floats | None = None) -> Sweep:
 def choose(
     data: ManyData,
     predicted: Floats,
-    goal: Literal["quality", "match", "budget"] = "quality",
+    goal: Goal = "quality",
     *,
     budget: float | None = None,
     slack: float = SLACK,
@@ -119,8 +122,9 @@ def choose(
 
     `quality`: the best mean quality. `match`: the least mean cost at the quality of the best single model. `budget`: the
     best mean quality at a mean cost of at most `budget`. The guard holds what was chosen against the best single model
-    (with a budget: the best one within it): when the one-sided 95 % lower bound of the difference, rows paired, is below
-    -`slack`, that model alone answers.
+    (with a budget: the best one within it). That model alone answers unless routing is shown to be better (the one-sided
+    95 % lower bound of the difference, rows paired, is above 0), or saves 5 % of its cost with that bound at -`slack` or
+    above.
 
     Raises:
         ValueError: the goal `budget` without a budget, or no model is within it.
@@ -138,11 +142,11 @@ def choose(
         _options(data, predicted, best, goal, budget), key=lambda one: one.cost if goal == "match" else -one.quality
     )
     for one in found:
-        if one.bound >= -slack and (goal != "budget" or one.quality > means[best]):
+        if one.bound > 0.0 or (one.bound >= -slack and one.cost < (1.0 - WORTH) * prices[best]):
             return one
     return Chosen(
         best=data.models[best], routes=False, quality=float(means[best]), cost=float(prices[best]),
-        why=f"no routing is sure to stay within {100 * slack:g} points of {data.models[best]} on {len(data)} unseen rows",
+        why=f"on {len(data)} unseen rows no routing is shown to be better, or to save {WORTH:.0%} at equal quality",
     )  # fmt: skip
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from rheostat.lab.many.data import ManyData
@@ -13,7 +16,21 @@ from rheostat.lab.routers.trees import Trees
 _AXES = 48
 
 
-def fit_forest(data: ManyData, setting: Setting) -> Trees:
+@dataclass(frozen=True)
+class Forest(Trees):
+    """Trees with one output a model."""
+
+    def to_onnx(self) -> Any:
+        from onnx import TensorProto, helper
+
+        made = super().to_onnx()
+        said = made.graph.output[0]
+        shape = [None, int(self.model.n_outputs_)]  # skl2onnx says one column, whatever comes out
+        said.CopyFrom(helper.make_tensor_value_info(said.name, TensorProto.FLOAT, shape))
+        return made
+
+
+def fit_forest(data: ManyData, setting: Setting) -> Forest:
     """Fit extremely randomised trees of all models' quality at once. Source: Geurts, Ernst and Wehenkel (2006).
 
     They read the plain numbers, the embedding by its 48 main axes, and of a group each model's shrunk mean quality.
@@ -24,7 +41,7 @@ def fit_forest(data: ManyData, setting: Setting) -> Trees:
     model = ExtraTreesRegressor(
         setting.get("trees", 120), min_samples_leaf=setting["leaf"], max_features=0.3, random_state=0
     )
-    return Trees(front, model.fit(front.apply(data.x), data.quality))
+    return Forest(front, model.fit(front.apply(data.x), data.quality))
 
 
 def _condensed(data: ManyData) -> Condensed:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rheostat.lab.bootstrap import Difference, Interval
 from rheostat.lab.clustered import Sample, joint_draws
-from rheostat.lab.many.choose import Chosen, Picks, Sweep, choose, pick
+from rheostat.lab.many.choose import Chosen, Goal, Picks, Sweep, choose, pick
 from rheostat.lab.many.data import ManyData, must_choose
 from rheostat.lab.many.methods import Method, fitted
 from rheostat.lab.metrics import Floats, aiq, zero_router_aiq
@@ -67,17 +67,18 @@ def out_of_fold(
     return Unseen(predicted, dealt)
 
 
-def guarded(data: ManyData, unseen: Unseen) -> tuple[Picks, list[Chosen]]:
+def guarded(
+    data: ManyData, unseen: Unseen, goal: Goal = "quality", budget: float | None = None
+) -> tuple[Picks, list[Chosen]]:
     """Return the picks of a policy that is chosen, guard included, on four folds and applied to the fifth, for each fold.
 
-    The goal is quality. What it is chosen on are those folds' own held-out predictions, so no row is both chosen on and
-    reported on.
+    What it is chosen on are those folds' own held-out predictions, so no row is both chosen on and reported on.
     """
     picks, chosen = np.zeros(len(data), dtype=np.int64), []
     for fold in np.unique(unseen.fold).tolist():
         here = unseen.fold == fold
         rest = data.take(~here)
-        one = choose(rest, unseen.predicted[~here])
+        one = choose(rest, unseen.predicted[~here], goal, budget=budget)
         best = data.models.index(one.best)
         prices = rest.cost.mean(axis=0)
         picks[here] = pick(unseen.predicted[here], prices, one.trade, best, one.margin) if one.routes else best
@@ -116,11 +117,11 @@ def aiq_gap(data: ManyData, ours: Sweep, theirs: Sweep, draws: int = DRAWS, seed
     return _difference(gap, each[0] - each[1], len(data))
 
 
-def quality_gap(data: ManyData, picks: Picks, draws: int = DRAWS, seed: int = 0) -> Difference:
-    """Return the mean quality of some picks less that of the best single model, paired, over prompts."""
-    rows = np.arange(len(data))
-    gap = data.quality[rows, picks] - data.quality[:, data.best]
-    found = joint_draws([Sample(gap, _prompts(data)[0])], _prompts(data)[1], draws, seed)[:, 0]
+def quality_gap(data: ManyData, picks: Picks, best: int | None = None, draws: int = DRAWS, seed: int = 0) -> Difference:
+    """Return the mean quality of some picks less that of one model (default: the best), paired, over prompts."""
+    gap = data.quality[np.arange(len(data)), picks] - data.quality[:, data.best if best is None else best]
+    code, kinds = _prompts(data)
+    found = joint_draws([Sample(gap, code)], kinds, draws, seed)[:, 0]
     return _difference(float(gap.mean()), found, len(data))
 
 
