@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rheostat.cli.console import note, say, told
+from rheostat.cli.table_warnings import warn
 
 
 @told
@@ -33,7 +34,9 @@ def calibrate(
     for option, split in (("--choose", choose), ("--report", report)):
         if split not in SPLITS:
             raise typer.BadParameter(f"{option} is one of {', '.join(SPLITS)}, got {split!r}")
-    found = fit(load(outcomes), model, method, choose=choose, report=report)
+    table = load(outcomes)
+    found = fit(table, model, method, choose=choose, report=report)
+    warn(table, table.subset(table.split > 0), (model, model))
     kind = type(found.fitted).__name__.lower()
     say(f"{model}: {kind}, fitted on {found.fitted_on} rows of {choose}, judged on {found.reported_on} rows of {report}")
     say(f"calibration error (ECE) {found.ece_before:.4f} -> {found.ece_after:.4f}")

@@ -8,6 +8,7 @@ import typer
 
 from rheostat.cli.console import say, say_json, say_table, told
 from rheostat.cli.limits import STAGES_HELP, stages_of
+from rheostat.cli.table_warnings import warn
 
 
 @told
@@ -32,10 +33,12 @@ def curve(
         raise typer.BadParameter(f"--split is one of {', '.join(SPLITS)} or all, got {split!r}")
     table = load(outcomes)
     names = stages_of(table, stages)
+    part = table if split == "all" else table.select(split=split)
     try:
-        found = cascade_curve(table if split == "all" else table.select(split=split), names)
+        found = cascade_curve(part, names)
     except (ValueError, KeyError) as error:
         raise typer.BadParameter(str(error.args[0])) from None
+    warn(table, part, names, split, compared=True)
     at = range(len(found))
     if points and len(found) > points:
         shares = np.linspace(found.share[0], found.share[-1], points)

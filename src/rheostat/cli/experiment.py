@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rheostat.cli.console import note, say, say_json, say_table, told
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +56,10 @@ def experiment(
     from rheostat.lab.experiment import parse_metric
     from rheostat.lab.outcomes_file import load
 
-    name, part = rows_of(load(outcomes), split)
+    table = load(outcomes)
+    name, part = rows_of(table, split)
     policies = _contenders(policy)
+    warn(table, part, table.models, name, thresholds=False)
     try:
         found = run(
             part,

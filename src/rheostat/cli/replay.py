@@ -9,6 +9,7 @@ import typer
 
 from rheostat.cli.console import FAILED, note, say, say_json, told
 from rheostat.cli.limits import STAGES_HELP, stages_of
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.outcomes import OutcomesTable
@@ -52,6 +53,7 @@ def replay(
         rate = _rate(given.policy, part, given.scorers)
     except (ValueError, KeyError) as error:
         raise typer.BadParameter(str(error.args[0]) if error.args else str(error)) from None
+    warn(table, part, models, name, thresholds=False)
     if as_json:
         say_json({"policy": given.name, "figures": as_data(found), "counts": played.counts(),
                   "policy_failed": played.failed[0], "rows_per_s": rate})  # fmt: skip

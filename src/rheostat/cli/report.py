@@ -10,6 +10,7 @@ import typer
 
 from rheostat.cli.console import say, say_json, told
 from rheostat.cli.limits import GOAL_HELP, STAGES_HELP, goal_of, stages_of
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.goal import Goal
@@ -39,6 +40,7 @@ def report(
 
     table = load(outcomes)
     names = stages_of(table, stages) if stages or not policy_file else _stages_in(policy_file, table)
+    warn(table, table.subset(table.split > 0), names)
     wanted = (_goal_in(policy_file) if policy_file and not goal else None) or goal_of(goal or ["max-share=0.2"])
     try:
         tuned = [_tuned(each, table, names, wanted) for each in policy_file or []]

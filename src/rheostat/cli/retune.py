@@ -9,6 +9,7 @@ import typer
 
 from rheostat.cli.console import say, say_json, say_table, told
 from rheostat.cli.limits import GOAL_HELP, goal_of
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.goal import Goal
@@ -39,6 +40,7 @@ def retune(
     from rheostat.lab.outcomes_file import load
     from rheostat.lab.policy_file import write_policy_file
     from rheostat.lab.retune import retune as run
+    from rheostat.lab.tune import by_cost
 
     if out is not None and Path(out).exists() and not force:
         raise typer.BadParameter(f"{out} is there already; name another --out, or add --force")
@@ -47,6 +49,7 @@ def retune(
     given = given_policy(None if is_file else policy, route, policy if is_file else None, None)
     fresh = load(after)
     wanted = goal_of(goal) if goal else _own_goal(content) if is_file else None
+    warn(fresh, fresh.subset(fresh.split > 0), by_cost(fresh))
     found = run(given.policy, load(before), fresh, goal=wanted, scorers=given.scorers)
     if out is not None and found.proposed is not None:
         write_policy_file(found.proposed, fresh, out)

@@ -9,6 +9,7 @@ import typer
 
 from rheostat.cli.console import note, say, say_json, told
 from rheostat.cli.limits import GOAL_HELP, STAGES_HELP, goal_of, stages_of
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.tune import Tuned
@@ -49,6 +50,7 @@ def tune(
     wanted = goal_of(goal or ["max-share=0.2"], not mean_only)
     table = load(outcomes)
     chosen = stages_of(table, stages, weak, strong)
+    warn(table, table.subset(table.split > 0), chosen, thresholds=policy != "blend")
     target = Path(out)
     if target.exists() and not force:
         raise typer.BadParameter(f"{out} is there already; --force writes over it, --out names another file")

@@ -63,6 +63,8 @@ def calibrate(
     except ValueError as error:
         raise CalibrationError(f"{model} on {choose}: {error}") from None
     rows = _rows(held_out, model)
+    if not rows.any():
+        raise CalibrationError(f"{model} on {report}: no row with a known label, an answer and a confidence to judge it on")
     before, right = held_out.model(model).confidence[rows], held_out.correct(model)[rows]
     after = np.array([_applied(fitted, held_out, model, row) for row in np.flatnonzero(rows).tolist()])
     return Calibration(

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from rheostat.lab.outcomes import SPLITS, OutcomesTable
+from rheostat.lab.traps import flat_confidence, label_mismatch, one_class
 from rheostat.lab.trust import Flag
 
 BLOCKING: Final = frozenset({"no rows", "one class", "label mismatch"})
@@ -74,44 +75,12 @@ def _rows(table: OutcomesTable, names: Sequence[str]) -> list[Flag]:
 
 
 def _labels(table: OutcomesTable, names: Sequence[str]) -> list[Flag]:
-    found = []
-    judged = table.known & (table.split > 0)
-    truth = table.truth[judged]
-    if len(truth) and len(np.unique(truth)) < 2:
-        text = f"every right label on dev and test is {table.labels[truth[0]]!r}: any constant is perfect there"
-        found.append(Flag("one class", "labels", text))
-    known = np.unique(table.truth[table.known])
-    for name in names:
-        said = table.model(name).label[table.answered(name) & table.known]
-        strange = ~np.isin(said, known)
-        if len(said) and strange.mean() > 0.5:
-            example = table.labels[int(said[strange][0])]
-            text = (
-                f"{strange.mean():.0%} of its answers are labels that are never right, such as {example!r} (right ones: "
-                f"{', '.join(repr(table.labels[code]) for code in known[:4])}); map its labels in the config"
-            )
-            found.append(Flag("label mismatch", name, text))
-    return found
+    judged = table.subset(table.split > 0)
+    return [*one_class(judged, "dev and test"), *label_mismatch(table, names)]
 
 
 def _confidences(table: OutcomesTable, names: Sequence[str]) -> list[Flag]:
-    found = []
-    dev = table.select(split=SPLITS[1])
-    for name in names:
-        values = dev.model(name).confidence[dev.answered(name)]
-        some = values[np.isfinite(values)]
-        if not len(some):
-            found.append(
-                Flag(
-                    "no confidence", name,
-                    "no confidence was recorded, so no cascade can pass on from it; record one, or learn a signal from the "
-                    "requests with `rheostat train router`",
-                )
-            )  # fmt: skip
-        elif len(np.unique(some)) == 1:
-            text = f"its confidence is {some[0]:g} on every row: a threshold on it decides nothing"
-            found.append(Flag("constant scores", name, text))
-    return found
+    return flat_confidence(table.select(split=SPLITS[1]), names)
 
 
 def _prices(table: OutcomesTable, names: Sequence[str]) -> list[Flag]:
