@@ -70,6 +70,11 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             scorers[name] = (stamp, await asyncio.to_thread(scorer.open, name, loaded.base))
         except RheostatError as error:
             problems.extend(_problems(loaded, f"signals.{name}", error))
+    for name, (_, made) in scorers.items():
+        unknown = [model for model in made.needs if model not in config.models] if isinstance(made, AnswerScorer) else []
+        if unknown:
+            told = f"it reads the answers of {', '.join(unknown)}, which the config does not have"
+            problems.extend(loaded.placed(f"signals.{name}", [Problem("", None, told)]))
     if problems:
         for model in opened:
             await model.aclose()

@@ -11,6 +11,7 @@ import pytest
 from weight_tables import MODELS, live_config, specialists
 
 from rheostat import open_router
+from rheostat.errors import ConfigError
 from rheostat.lab.learned_file import read_card
 from rheostat.lab.replay import replay
 from rheostat.lab.weights.calibration import through_mix
@@ -62,6 +63,15 @@ def test_offline_replay_and_live_are_the_same(learned: LearnedWeights, tmp_path:
             record = router.predict(request.data, meta=dict(request.meta)).record
             assert record.label == learned.judged.labels[played.label[row]]
             assert record.confidence == pytest.approx(played.confidence[row], abs=1e-4)
+
+
+def test_a_file_that_reads_a_model_which_is_not_there_is_refused(learned: LearnedWeights, tmp_path: Path) -> None:
+    learned.write(tmp_path / "weights.onnx")
+    two = replace(TABLE, columns={name: TABLE.columns[name] for name in MODELS[:2]})
+    signals = f"w: {{scorer: answers, path: weights.onnx, outputs: [{', '.join(MODELS)}]}}"
+    config = live_config(tmp_path, two, "{blend: {weights: {one: 1, two: 1}, signal: w}}", signals)
+    with pytest.raises(ConfigError, match="answers of three, which the config does not have"), open_router(config):
+        pass
 
 
 def test_weights_of_requests_alone_save_calls(tmp_path: Path) -> None:
