@@ -137,6 +137,16 @@ def test_temperature_on_whole_distributions() -> None:
     assert isinstance(choose_calibrator(sharp, sharp.argmax(axis=1) == truth), Temperature)
 
 
+def test_scores_stored_in_single_precision_are_still_the_confidence_s_own() -> None:
+    scores = dict(zip("abc", np.array([0.7, 0.2, 0.1], np.float32).tolist(), strict=True))
+    fitted = Temperature(t=0.5)
+    stored = fitted.apply(Prediction("a", 0.7, scores))
+    assert scores["a"] != 0.7
+    assert stored.confidence == pytest.approx(0.49 / (0.49 + 0.04 + 0.01), abs=1e-6)
+    apart = fitted.apply(Prediction("a", 0.9, scores))
+    assert apart.confidence == pytest.approx(fitted.value(0.9))
+
+
 def test_the_rest_of_the_mass_keeps_its_proportions() -> None:
     fitted = Platt(a=1.0, b=-1.0)
     out = fitted.apply(Prediction("a", 0.8, {"a": 0.8, "b": 0.15, "c": 0.05}, "kept"))

@@ -72,6 +72,9 @@ class Platt(_Fitted, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
         return sigmoid(self.a * logit(confidence) + self.b)
 
 
+_SAME = 1e-6  # stored scores are single precision, a stored confidence is not
+
+
 class Temperature(_Fitted, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="temperature"):
     """Log scores divided by t > 0, which rescales the whole distribution; without scores, the log odds of the
     confidence.
@@ -99,7 +102,7 @@ class Temperature(_Fitted, frozen=True, kw_only=True, forbid_unknown_fields=True
         raised = {label: (score / top) ** power if score > 0.0 else 0.0 for label, score in scores.items()}
         total = math.fsum(raised.values())
         rescaled = {label: each / total for label, each in raised.items()}
-        own = prediction.confidence == scores[prediction.label]
+        own = abs(prediction.confidence - scores[prediction.label]) <= _SAME
         confidence = rescaled[prediction.label] if own else self.value(prediction.confidence)
         return Prediction(prediction.label, confidence, rescaled, prediction.output)
 
