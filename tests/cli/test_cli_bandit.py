@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rheostat.chance import chance
+from rheostat.sync import SyncRouter
 from rheostat.telemetry import JsonlSink
 from rheostat.types import Feedback, RouteRecord, Step
 from tests.cli.conftest import Run
@@ -41,3 +43,30 @@ def test_what_is_missing_or_contradicts_the_file_is_said(run: Run) -> None:
         run(["train", "bandit", "--arms", "a,b", "--algorithm", "linucb"], code=2).stderr.split()
     )
     assert "there is no file" in run(["train", "bandit", "--policy-file", "none.yaml"], code=1).stderr
+
+
+def test_served_judged_updated_taken_up_and_evaluated(run: Run, place: Path) -> None:
+    """The whole loop: the served choices are the records' propensities, and a second policy is judged from them."""
+    run(["train", "bandit", "--arms", "fast,large", "--segment", "task", "--floor", "0.2"])
+    config = (place / "rheostat.yaml").read_text()
+    served = "policy: {file: bandit.yaml}"
+    (place / "live.yaml").write_text(config.replace("policy: {cascade: {stages: [fast, large], threshold: 0.8}}", served))
+    assert served in (place / "live.yaml").read_text()
+    with SyncRouter("live.yaml") as router:
+        for i in range(300):
+            answer = router.predict(f"strings are sequences, {i}", meta={"task": "a" if i % 2 else "b"})
+            model = answer.record.selected_model
+            good = chance("good", f"{i}{model}") < (0.9 if model == "large" else 0.5)
+            router.feedback(Feedback(request_id=answer.record.id, wall=100.0 + i, reward=float(good)))
+            assert answer.record.route_type == "bandit"
+            assert answer.record.propensity == pytest.approx(0.5)
+    update = ["train", "bandit", "--policy-file", "bandit.yaml", "--from-records", "records.sqlite"]
+    said = run(update).stdout
+    assert "2 values of task learn on their own" in said
+    with SyncRouter("live.yaml") as router:
+        later = [router.predict("x", meta={"task": "a"}).record for _ in range(20)]
+    assert sum(one.selected_model == "large" for one in later) > 10
+    assert {round(one.propensity, 3) for one in later} <= {0.8, 0.2}
+    judged = run(["ope", "records.sqlite", "--policy", "large", "--by", "task", "--cluster", "request"]).stdout
+    assert "better than what was served" in judged
+    assert "left out: 20 x no judgement" in judged
