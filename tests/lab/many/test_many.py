@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ from rheostat.lab.many import (
 )
 from rheostat.lab.metrics import zero_router_aiq
 from rheostat.policies import Cheapest, parse_policy
+from rheostat.signals.learned import LearnedScorerSettings
+from rheostat.types import Call, Context, ModelView, Request
 
 MODELS = ("small", "coder", "large")
 
@@ -58,6 +61,30 @@ def test_every_method_is_served_as_it_was_fitted(name: str, tmp_path: Path) -> N
     assert served.shape == offline.shape == (80, 3)
     assert np.ptp(offline) > 0
     assert np.median(np.abs(served - offline)) < 1e-5
+
+
+def test_the_served_policy_picks_what_the_lab_picks(tmp_path: Path) -> None:
+    data = rows(120)
+    named = ManyData(MODELS, data.features, data.x[:, :3], data.quality, data.cost, data.same)
+    predictor, _ = fitted(named, METHODS["ridge"])
+    save_quality(predictor, named, tmp_path / "q.onnx", fitted_on="train")
+    scorer = LearnedScorerSettings(path="q.onnx", outputs=MODELS).open("q", str(tmp_path))
+    policy = Cheapest(of=MODELS, quality="q", trade=0.01)
+    pool = {name: ModelView(name, cost=cost) for name, cost in zip(MODELS, (1.0, 5.0, 20.0), strict=True)}
+    picks = pick(predictor.predict(named.x), named.cost.mean(axis=0), 0.01)
+    for row in range(40):
+        text, kind = "x" * int(named.x[row, 0]), "b" if named.x[row, 2] else "a"
+        request = Request(id="1", data=text, text=text, meta={"kind": kind})
+        decision = policy.decide(Context(request, scorer.score(request), pool), ())  # type: ignore[union-attr, call-arg]
+        assert isinstance(decision, Call)
+        assert decision.models == (MODELS[picks[row]],)
+
+
+def test_the_guides_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "many-models.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code, {})
+    assert "cheapest" in capsys.readouterr().out
 
 
 def test_routing_is_found_chosen_and_held() -> None:
