@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rheostat.cli.console import note, say, say_json, say_table, told
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.bandit import Updated
@@ -52,6 +53,8 @@ def bandit(
             "name an outcomes table, a bandit to go on from (--policy-file), or --arms to start from nothing"
         )
     table = load(outcomes) if outcomes is not None else None
+    if table is not None:
+        warn(table, table, table.models, thresholds=False)
     before, versions = read_bandit(policy_file) if policy_file is not None else (None, {})
     given: dict[str, Any] = {"algorithm": algorithm, "segment": segment, "floor": floor, "guard": guard}
     given["features"] = _names(features)

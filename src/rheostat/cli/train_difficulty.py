@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rheostat.cli.console import note, progress, say, told
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.difficulty import Examples, Net
     from rheostat.lab.outcomes import OutcomesTable
 
-_TRIED = 500  # texts whose edits are tried
+_TRIED = 1_000  # texts whose edits are tried
 
 
 @told
@@ -52,6 +53,7 @@ def difficulty(
         raise typer.BadParameter("--on, --choose-on and --report-on must be three different splits")
     table = load(outcomes)
     model = small or table.models[0]
+    warn(table, table, (model,) if model in table.models else (), thresholds=False)
     try:
         parts = _shares(shares)
         with progress("reading texts") as update:
@@ -97,12 +99,11 @@ def _fit(fit: Examples, dev: Examples, test: Examples, no_labels: bool) -> Net:
     if not no_labels:
         check_leaks(fit, dev)
         note("fitting ...")
-        _net, chosen = choose(fit, dev, tell=note)
-        return fit_net(fit, chosen.setting, edits=1)
+        return choose(fit, dev, tell=note)[0]
     from dataclasses import replace
 
     guess = replace(fit.only(TEXT), error=pseudo_difficulty(fit.only(TEXT)))
-    return fit_net(guess, Setting(hidden=16, penalty=10.0), edits=1)
+    return fit_net(guess, Setting(hidden=16, penalty=10.0))
 
 
 def _cuts(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rheostat.cli.console import note
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.outcomes import OutcomesTable
@@ -34,6 +35,7 @@ def rows_of(table: OutcomesTable, on: str, models: Sequence[str]) -> tuple[Outco
     if len(rows) > MOST:
         note(f"learning from {MOST:,} of {len(rows):,} rows, taken by chance")
         rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST])
+    warn(table, table.subset(rows), models, on, thresholds=False)
     if "train" in splits:
         _warn_of_train(table, models)
     rest = table.select(split="test")

@@ -9,6 +9,7 @@ import typer
 
 from rheostat.cli.console import note, say, say_json, say_table, told
 from rheostat.cli.limits import STAGES_HELP, goal_of, stages_of
+from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
     from rheostat.lab.weights.learn import LearnedWeights
@@ -63,6 +64,7 @@ def weights(
     _free([target], force)
     table = load(outcomes)
     models = stages_of(table, stages, None, None)
+    warn(table, table, models, thresholds=False)
     if goal and (len(models) != 2 or answers == "all"):
         raise typer.BadParameter("--goal sets two cuts: it needs two --stages, and --answers first or none")
     ask = Ask(
