@@ -21,7 +21,6 @@ from bench.difficulty_words import Study, agreement_line, chinese_lines, heads, 
 from bench.embeddings import encoder_folder
 from bench.labelled import CHINESE_SETS, TEXT_SETS, why_absent
 from rheostat.lab.difficulty import (
-    GRID,
     SIMPLE,
     TEXT,
     Examples,
@@ -89,18 +88,17 @@ def study(name: str) -> Study:
     signs = {each: 1.0 if auroc(fit.error, _column(fit, each)) >= 0.5 else -1.0 for each in BASELINES}
     plain = {each: signs[each] * _column(test, each) for each in BASELINES}
     best = max(BASELINES, key=lambda each: auroc(dev.error, signs[each] * _column(dev, each)))
-    flat = tuple(setting for setting in GRID if setting.hidden == 0)
-    counts, _ = choose(fit, dev, [Setting(features=SIMPLE, hidden=0, penalty=each) for each in (10.0, 300.0)])
-    named, _ = choose(fit, dev, [setting for setting in GRID if setting.features == TEXT])
-    words, _ = choose(fit, dev, [setting for setting in flat if len(setting.features) > len(TEXT)])
+    counts = fit_net(fit, Setting(features=SIMPLE, hidden=0, penalty=10.0))
+    named = fit_net(fit, _best([pair for pair in chosen.tried if pair[0].features == TEXT]))
+    words = fit_net(fit, _best([pair for pair in chosen.tried if pair[0].features != TEXT]))
     guess = pseudo_difficulty(fit.only(TEXT))
     unlabelled = fit_net(_labelled(fit, guess), Setting(hidden=0, penalty=10.0))
     scores = {
         **plain,
         "net": _said(net, test),
-        "counts": _said(counts, test),
-        "features": _said(named, test),
-        "words": _said(words, test),
+        "only counts": _said(counts, test),
+        "all features": _said(named, test),
+        "with words": _said(words, test),
         "no labels": _said(unlabelled, test),
         "confidence": -np.asarray(table.model("small").confidence[_test_rows(table.split)], dtype=np.float64),
     }
@@ -108,7 +106,7 @@ def study(name: str) -> Study:
     steady = fit_net(fit, chosen.setting, edits=1)
     steady_cuts = outcome_cuts(_said(steady, dev), dev.error, 3)
     some = test.texts[:_EDITED]
-    margin = margin_for(steady.predict, steady.features, dev.texts[:_EDITED], steady_cuts, most=MOST_FLIPS)
+    margin = margin_for(net.predict, net.features, dev.texts[: 2 * _EDITED], cuts, most=MOST_FLIPS)
     micro, encoder = _cost(net, fit, test.texts[:_TIMED])
     return Study(
         name=name,
@@ -119,12 +117,16 @@ def study(name: str) -> Study:
         best=best,
         setting=chosen.setting,
         cuts=cuts,
-        plain=flips(net.predict, net.features, some, cuts),
-        steady=flips(steady.predict, steady.features, some, steady_cuts, margin=margin),
+        plain=flips(net.predict, net.features, some, cuts, margin=margin),
+        steady=flips(steady.predict, steady.features, some, steady_cuts),
         steady_auroc=auroc(test.error, _said(steady, test)),
         micro=micro,
         encoder=encoder,
     )
+
+
+def _best(tried: Sequence[tuple[Setting, float]]) -> Setting:
+    return max(tried, key=lambda pair: pair[1])[0]
 
 
 def _test_rows(split: np.ndarray[tuple[int], np.dtype[np.int8]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

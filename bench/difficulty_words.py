@@ -59,9 +59,9 @@ def row(found: Study) -> str:
         f"{found.best} {value[found.best]:.3f}",
         f"**{value['net']:.3f}**",
         _gap(error, scores["net"], scores[found.best]),
-        f"{value['counts']:.3f}",
-        f"{value['features']:.3f} ({_gap(error, scores['features'], scores['counts'])})",
-        f"{value['words']:.3f} ({_gap(error, scores['words'], scores['features'])})",
+        f"{value['only counts']:.3f}",
+        f"{value['all features']:.3f} ({_gap(error, scores['all features'], scores['only counts'])})",
+        f"{value['with words']:.3f} ({_gap(error, scores['with words'], scores['all features'])})",
         f"{value['no labels']:.3f}",
         f"{value['confidence']:.3f}",
         f"{found.micro:.0f} / {found.encoder:.0f} µs = {found.micro / found.encoder:.1%}",
@@ -84,9 +84,9 @@ def agreement_line(found: Study) -> str:
 def robust_line(found: Study) -> str:
     """Return how often one character changes the tier."""
     return (
-        f"- {found.name}: as trained {found.plain.single:.1%} of edits, worst of ten {found.plain.worst:.1%}; trained on "
-        f"edits too {found.steady.single:.1%} and {found.steady.worst:.1%} (AUROC {found.steady_auroc:.3f}); with "
-        f"hysteresis {found.steady.margin:.3f} {found.steady.held_single:.1%} and {found.steady.held_worst:.1%}"
+        f"- {found.name}: {found.plain.single:.1%} of edits, worst of ten {found.plain.worst:.1%}; with hysteresis "
+        f"{found.plain.margin:.3f} {found.plain.held_single:.1%} and {found.plain.held_worst:.1%}; trained on edits too, "
+        f"without it {found.steady.single:.1%} and {found.steady.worst:.1%} (AUROC {found.steady_auroc:.3f})"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
+from rheostat.lab.bootstrap import Z95_ONE_SIDED
 from rheostat.lab.difficulty.examples import Examples, measured
 from rheostat.lab.metrics import Floats
 
@@ -118,12 +119,14 @@ def margin_for(
     edits: int = 10,
     seed: int = 1,
 ) -> float:
-    """Return the least hysteresis with which the worst of `edits` changes flips at most the share `most` of the texts."""
+    """Return the least hysteresis with which the worst of `edits` changes flips at most the share `most` of the texts, kept
+    by its one-sided 95 % bound (normal limit), so that fresh texts keep it too."""
     before, after = edit_scores(predict, features, texts, edits, seed)
     borders = np.asarray(cuts, dtype=np.float64)
     moved = np.searchsorted(borders, before, side="right")[:, None] != np.searchsorted(borders, after, side="right")
     need = np.sort(np.where(moved, _beyond(before, after, borders), -1.0).max(axis=1))[::-1]
-    last = need[int(most * len(need))]  # so many texts may go further than this
+    allowed = max(0.0, most * len(need) - Z95_ONE_SIDED * np.sqrt(len(need) * most * (1.0 - most)))
+    last = need[min(int(allowed), len(need) - 1)]  # so many texts may go further than this
     return float(np.ceil((max(last, 0.0) + 1e-6) * 1e4) / 1e4) if last >= 0.0 else 0.0
 
 
