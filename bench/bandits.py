@@ -99,7 +99,8 @@ def policies(models: tuple[str, ...]) -> Mapping[str, Bandit]:
         "Thompson per task": Bandit(arms=models, segment="task"),
         "Thompson per task, prior 2": Bandit(arms=models, segment="task", prior=2.0),
         "Thompson per task, floor .002": Bandit(arms=models, segment="task", floor=0.002),
-        "Thompson per task, no guard": Bandit(arms=models, segment="task", guard=1.0),
+        "Thompson per task, floor .03": Bandit(arms=models, segment="task", floor=0.03),
+        "Thompson per task, floor .03, no guard": Bandit(arms=models, segment="task", floor=0.03, guard=1.0),
         "epsilon-greedy per task": Bandit(arms=models, algorithm="epsilon", segment="task"),
         "LinUCB, 64 features": Bandit(arms=models, algorithm="linucb", features=signals, width=0.5, epsilon=0.02),
     }
