@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rheostat.errors import ModelError
 from rheostat.lab.outcomes import ModelColumns, ModelInfo, OutcomesTable
@@ -60,6 +62,20 @@ def test_a_moving_threshold_is_recorded_and_replays_the_same() -> None:
     assert len(set(told)) > 10
     assert np.mean(played.called[50:, 1]) == pytest.approx(0.25, abs=0.03)
     assert bench.engine.spends.used(BUDGET) == pytest.approx(np.mean(played.called[:, 1]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(sure=st.lists(st.one_of(st.sampled_from([0.0, 0.9, 1.0]), st.floats(0, 1)), min_size=1, max_size=30))
+def test_live_and_replayed_budgets_are_one(sure: list[float]) -> None:
+    _, served = serve(sure)
+    played = replay(parse_policy(MOVING), table(sure), spends=(BUDGET,))
+    records = [one.record for one in served]
+    assert [record.reason for record in records] == played.reason.tolist()
+    assert [record.cost for record in records] == played.cost.tolist()
+    state = BUDGET.begin()
+    for record in records:  # a record says what the threshold was, and what followed from it
+        assert record.signals["spend.large"] == pytest.approx(BUDGET.told(state, 0.0)["spend.large"])
+        state = BUDGET.after(state, [outcome.model for outcome in record.outcomes], record.cost, record.wall)
 
 
 def test_a_request_that_fails_or_whose_client_leaves_is_counted_too() -> None:

@@ -15,21 +15,39 @@ def threshold(spends: Spends, spend: Spend, wall: float = 0.0, tenant: str | Non
     return spends.signals((spend,), tenant, wall)[f"spend.{spend.name}"]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=400), st.floats(0.02, 0.5))
-def test_the_realised_share_is_within_what_the_log_odds_moved(confidences: list[float], step: float) -> None:
-    spend = Spend(name="large", settings=SpendSettings(share=0.2, models=("large",), step=step))
-    state, called, inside = spend.begin(), 0, True
+CONFIDENCES = st.lists(st.one_of(st.sampled_from([0.0, 1e-9, 1.0]), st.floats(0, 1)), min_size=1, max_size=400)
+
+
+@given(CONFIDENCES, st.floats(0.02, 2.0), st.floats(0.01, 0.9), st.integers(0, 300))
+def test_what_is_spent_keeps_its_bound_under_any_traffic(
+    confidences: list[float], step: float, share: float, hardest: int
+) -> None:
+    spend = Spend(name="large", settings=SpendSettings(share=share, models=("large",), step=step))
+    state, called, below = spend.begin(), 0, True
     first = state.odds
-    for confidence in confidences:
+    traffic = [*([0.0] * hardest), *confidences]
+    for confidence in traffic:
         goes_on = confidence < spend.told(state, 0.0)["spend.large"]
         called += goes_on
         state = spend.after(state, ("fast", "large") if goes_on else ("fast",), 1.0, 0.0)
-        inside = inside and abs(state.odds) < 11.9
-    if inside:
-        gap = (state.odds - first) / (step * len(confidences))
-        assert called / len(confidences) == pytest.approx(0.2 - gap, abs=1e-6)
-    assert state.requests == len(confidences)
-    assert state.used == called
+        below = below and state.odds < 12.0
+    beyond = called - share * len(traffic)
+    assert beyond <= (first - state.odds) / step + 1e-6
+    assert beyond <= 1.0 + (first + 12.0) / step + 1e-6
+    if below:
+        assert beyond == pytest.approx((first - state.odds) / step, abs=1e-6)
+    assert (state.requests, state.used) == (len(traffic), called)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=300), st.floats(0.05, 1.0))
+def test_a_mean_cost_keeps_its_bound_under_any_traffic(confidences: list[float], step: float) -> None:
+    spend = Spend(name="c", settings=SpendSettings(cost=5.0, step=step), unit=20.0)
+    state, total = spend.begin(), 0.0
+    first = state.odds
+    for confidence in confidences:
+        cost = 21.0 if confidence < spend.told(state, 0.0)["spend.c"] else 1.0
+        state, total = spend.after(state, ("any",), cost, 0.0), total + cost
+    assert total - 5.0 * len(confidences) <= 20.0 * (1.05 + (first + 12.0) / step) + 1e-6
 
 
 def test_a_shift_that_breaks_a_fixed_threshold_leaves_the_share_at_its_budget() -> None:

@@ -12,7 +12,8 @@ from msgspec import Struct
 from rheostat.resilience.holds import short_key
 
 DAY_S = 86_400.0
-_FARTHEST = 12.0  # where the threshold stops, in log-odds: .000006 and .999994, so that it never takes long to come back
+_FARTHEST = 12.0  # where the threshold stops, in log-odds: .999994, and 0 below .000006; so it never takes long to come back
+_LOWEST = -_FARTHEST - 4.0  # further than a step leads, so that no call goes uncounted
 
 
 class SpendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,8 +70,9 @@ class Spend(Struct, frozen=True, kw_only=True):
 
     The rule is integral control: after each request the log-odds of the threshold move by `step` times (budget - used).
     Over any stretch of n requests the realised mean therefore differs from the budget by exactly (what the log-odds moved)
-    / (step x n), whatever the traffic does, as long as the threshold is not at an end of its range (online quantile
-    tracking; Gibbs and Candes 2021 prove the same of adaptive conformal inference).
+    / (step x n), whatever the traffic does, as long as the threshold is not at the upper end of its range; there less is
+    used. Beyond a `share` never more than 1 + (12 + log-odds of `start`) / step requests are used (online quantile tracking;
+    Gibbs and Candes 2021 prove the same of adaptive conformal inference). Both hold for calls that the threshold decides.
     """
 
     name: str
@@ -89,7 +91,7 @@ class Spend(Struct, frozen=True, kw_only=True):
 
     def told(self, state: SpendState, wall: float) -> dict[str, float]:
         """Return the signals at `wall`, in seconds since 1970."""
-        threshold = 1.0 / (1.0 + exp(-state.odds))
+        threshold = _threshold(state)
         limit = self.settings.day
         if limit is None:
             return {self.signals[0]: threshold}
@@ -109,7 +111,7 @@ class Spend(Struct, frozen=True, kw_only=True):
         elif settings.cost is not None:
             used = cost / self.unit
             odds += settings.step * (settings.cost / self.unit - used)
-        odds = min(_FARTHEST, max(-_FARTHEST, odds))
+        odds = min(_FARTHEST, max(_LOWEST, odds))
         return SpendState(odds, day, spent, state.requests + 1, state.used + used)
 
 
@@ -142,7 +144,7 @@ class Spends:
 
     def threshold(self, spend: Spend) -> float:
         """Return where the threshold of a budget for all tenants stands, in [0, 1]."""
-        return 1.0 / (1.0 + exp(-(self._states.get(spend.name) or spend.begin()).odds))
+        return _threshold(self._states.get(spend.name) or spend.begin())
 
     def used(self, spend: Spend) -> float:
         """Return the mean use so far of a budget for all tenants: a share of requests, or a cost; 0 before the first."""
@@ -156,6 +158,10 @@ def spends_of(settings: Mapping[str, SpendSettings], costs: Collection[float]) -
     """Return the budgets ready to be kept, by name; `costs` are those of one call to each model."""
     unit = max(costs, default=0.0) or 1.0
     return {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items()}
+
+
+def _threshold(state: SpendState) -> float:
+    return 1.0 / (1.0 + exp(-state.odds)) if state.odds > -_FARTHEST else 0.0
 
 
 def _key(spend: Spend, tenant: str | None) -> str:
