@@ -149,3 +149,26 @@ def test_settings_name_their_field() -> None:
         Settings(max_share=20.0)
     with pytest.raises(ValueError, match="at least two models"):
         advise(synthetic(100), models=("small",))
+
+
+def test_a_third_level_is_advised_only_where_it_brings_something() -> None:
+    """The middle model knows what the small one is unsure of, at a tenth of the large one's price."""
+    n, rng = 6000, np.random.default_rng(11)
+    truth, level = rng.integers(0, 2, n), rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    split = rng.choice(["dev", "test"], n).tolist()
+
+    def model(able: int, cost: float) -> ModelColumns:
+        chance = np.where(level <= able, 0.99, 0.5)
+        label = np.where(rng.random(n) < chance, truth, 1 - truth)
+        return columns(label.tolist(), (chance - 0.01 * rng.random(n)).tolist(), cost=cost)
+
+    pool = {"small": model(0, 1.0), "middle": model(1, 10.0), "large": model(2, 100.0)}
+    found = advise(table(truth.tolist(), pool, split=split))
+    assert found.escalate
+    assert found.levels == 3
+    assert found.followed is not None
+    assert found.followed.tuned.stages == ("small", "middle", "large")
+    useless = advise(
+        table(truth.tolist(), {**pool, "middle": replace(pool["middle"], label=pool["small"].label)}, split=split)
+    )
+    assert useless.levels < 3

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct, structs
 
-from rheostat.lab.advise.claims import Claim, chains, choose, claim
+from rheostat.lab.advise.claims import Claim, chains, choose, claims_of
 from rheostat.lab.advise.traps import BLOCKING, traps
 from rheostat.lab.advise.words import headline, reason
 from rheostat.lab.bootstrap import paired_bootstrap
@@ -21,6 +21,8 @@ from rheostat.policies import Cascade
 
 ALPHA: Final = 0.05
 """One-sided chance of a false claim, shared evenly among the claims that are made."""
+MOST_DEV: Final = 20_000
+"""So many dev rows are chosen on; test rows count all."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ def advise(table: OutcomesTable, *, models: Sequence[str] | None = None, setting
     if any(flag.kind in BLOCKING for flag in flags):
         return _nothing(flags)
     flags += trust(table, names).flags
-    dev, test = table.select(split="dev"), table.select(split="test")
+    dev, test = _thinned(table.select(split="dev")), table.select(split="test")
     single = best_single(dev, names)
     useful = undominated(dev, names)
     flags += [
@@ -95,6 +97,13 @@ def advise(table: OutcomesTable, *, models: Sequence[str] | None = None, setting
     ]
     claims = _proven(_claims(dev, test, names, single, wanted))
     return _put(claims, single, table, flags)
+
+
+def _thinned(dev: OutcomesTable) -> OutcomesTable:
+    """At most MOST_DEV rows, evenly spread: more choose no better and only take longer."""
+    if len(dev) <= MOST_DEV:
+        return dev
+    return dev.subset(np.unique(np.linspace(0, len(dev) - 1, MOST_DEV).astype(np.int64)))
 
 
 def best_single(dev: OutcomesTable, names: Sequence[str]) -> str:
@@ -126,16 +135,16 @@ def _claims(dev: OutcomesTable, test: OutcomesTable, names: tuple[str, ...], sin
         return found
     gain = choose(dev, _sets(names, decides, names[-1]), Goal(max_share=wanted.max_share))
     if gain is not None:
-        found += [claim(kind, gain, test, names, single, wanted.margin) for kind in ("gain", "trade")]
+        found += claims_of(("gain", "trade"), gain, test, names, single, wanted.margin)
     if single != names[0]:
         lowest = float(dev.correct(single)[dev.complete(names)].mean()) or 1.0
         goal = Goal(min_relative_quality=1.0 - wanted.margin / lowest)
         save = choose(dev, _sets(names, decides, single), goal)
         if save is not None:
-            found.append(claim("save", save, test, names, single, wanted.margin))
+            found += claims_of(("save",), save, test, names, single, wanted.margin)
     mixed = choose(dev, [names[-3:]], Goal(), ("blend",)) if len(decides) > 1 else None
     if mixed is not None:
-        found.append(claim("blend", mixed, test, names, single, wanted.margin))
+        found += claims_of(("blend",), mixed, test, names, single, wanted.margin)
     return found
 
 
@@ -155,7 +164,7 @@ def _proven(claims: list[Claim]) -> tuple[Claim, ...]:
 
 
 def _put(claims: tuple[Claim, ...], single: str, table: OutcomesTable, flags: Sequence[Flag]) -> Advice:
-    dev, test = table.select(split="dev"), table.select(split="test")
+    dev, test = _thinned(table.select(split="dev")), table.select(split="test")
     proven = {each.kind: each for each in claims if each.proven}
     # A trade or a saving with the same policy as a proven gain says nothing new: the first of these is followed.
     escalation = next((proven[kind] for kind in ("gain", "save", "trade") if kind in proven), None)

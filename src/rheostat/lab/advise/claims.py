@@ -56,9 +56,13 @@ class Choice(Struct, frozen=True):
 
 
 def chains(names: Sequence[str], last: str) -> list[tuple[str, ...]]:
-    """Return the chains of two to five of `names` (cheapest first) that end with `last`, shortest first."""
+    """Return the chains of two to five of `names` (cheapest first) that end with `last`, shortest first.
+
+    With more than five models before the last one, chains of two and three only: the others are too many to try.
+    """
     before = names[: names.index(last)]
-    return [(*some, last) for count in range(1, min(len(before), 4) + 1) for some in combinations(before, count)]
+    most = min(len(before), 4) if len(before) <= 5 else 2
+    return [(*some, last) for count in range(1, most + 1) for some in combinations(before, count)]
 
 
 def choose(dev: OutcomesTable, sets: Iterable[tuple[str, ...]], goal: Goal, kinds: Sequence[str] = ROUTED) -> Choice | None:
@@ -87,8 +91,10 @@ def _better(new: Choice, old: Choice) -> bool:
     return new.figures.quality.mean > old.figures.quality.mean + DEEPER
 
 
-def claim(kind: str, choice: Choice, test: OutcomesTable, names: Sequence[str], against: str, margin: float) -> Claim:
-    """Judge one choice on fresh rows.
+def claims_of(
+    kinds: Sequence[str], choice: Choice, test: OutcomesTable, names: Sequence[str], against: str, margin: float
+) -> list[Claim]:
+    """Judge one choice on fresh rows, by one replay, for each kind of claim that it may bear.
 
     Args:
         names: every single model it must be compared with, cheapest first.
@@ -101,21 +107,24 @@ def claim(kind: str, choice: Choice, test: OutcomesTable, names: Sequence[str], 
     spent = played.cost[judged]
     alone = {name: part.correct(name)[judged].astype(np.float64) for name in names}
     price = part.model(against).cost[judged]
-    quality = paired_bootstrap(right, alone[against])
-    parts = [] if kind == "blend" else [reported.vs_random.p]
-    if kind in ("gain", "blend"):
-        parts += [paired_bootstrap(right, single).p for single in alone.values()]
-    elif kind == "save":
-        parts += [paired_bootstrap(right + margin, alone[against]).p, paired_bootstrap((1.0 - WORTH) * price, spent).p]
-    else:
-        parts.append(_trade(reported, right, spent, alone, part.model(choice.stages[-1]).cost[judged]))
     unit = max(float(price.mean()), 1e-300)
-    saving = paired_bootstrap(price / unit, spent / unit)
+
+    def worst(kind: str) -> float:
+        """The p of a claim, the worst of its parts."""
+        if kind in ("gain", "blend"):
+            parts = [paired_bootstrap(right, single).p for single in alone.values()]
+        elif kind == "save":
+            parts = [paired_bootstrap(right + margin, alone[against]).p, paired_bootstrap((1.0 - WORTH) * price, spent).p]
+        else:
+            parts = [_trade(reported, right, spent, alone, part.model(choice.stages[-1]).cost[judged])]
+        return max(parts if kind == "blend" else [*parts, reported.vs_random.p])
+
     tuned = Tuned(
         kind=choice.kind, stages=choice.stages, goal=choice.goal, policy=choice.policy, chosen=choice.figures,
         reported=reported, notes=tuple(notes(choice.goal, choice.figures, reported, choice.kind)),
     )  # fmt: skip
-    return Claim(kind=kind, tuned=tuned, against=against, p=max(parts), quality=quality, saving=saving)
+    quality, saving = paired_bootstrap(right, alone[against]), paired_bootstrap(price / unit, spent / unit)
+    return [Claim(kind=kind, tuned=tuned, against=against, p=worst(kind), quality=quality, saving=saving) for kind in kinds]
 
 
 def _trade(reported: Figures, right: np.ndarray, spent: np.ndarray, alone: dict[str, np.ndarray], dear: np.ndarray) -> float:
