@@ -19,6 +19,24 @@ def _run(folder: Path, *sets: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+def _made_up(place: Path) -> None:
+    """A set in which only trees can learn whether two signs agree."""
+    rng = np.random.default_rng(0)
+    folder = place / "datasets" / "online_shoppers"
+    folder.mkdir(parents=True)
+    for split, count in (("train", 800), ("dev", 400), ("test", 400)):
+        with gzip.open(folder / f"{split}.jsonl.gz", "wb") as file:
+            for _ in range(count):
+                x, y = rng.normal(size=2).round(3)
+                row = {
+                    "x": float(x),
+                    "y": float(y),
+                    "month": str(rng.choice(["May", "Nov"])),
+                    "label": int((x * y > 0) != (rng.random() < 0.1)),
+                }
+                file.write(msgspec.json.encode(row) + b"\n")
+
+
 def test_sets_that_are_not_there_are_skipped_by_name(tmp_path: Path) -> None:
     done = _run(tmp_path, "banking77", "sst2")
     assert done.returncode == 0, done.stderr
@@ -35,20 +53,7 @@ def test_an_unknown_set_is_refused_with_those_there_are(tmp_path: Path) -> None:
 
 def test_a_table_set_is_trained_judged_and_reported(tmp_path: Path) -> None:
     pytest.importorskip("lightgbm")
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "datasets" / "online_shoppers"
-    folder.mkdir(parents=True)
-    for split, count in (("train", 800), ("dev", 400), ("test", 400)):
-        with gzip.open(folder / f"{split}.jsonl.gz", "wb") as file:
-            for _ in range(count):
-                x, y = rng.normal(size=2).round(3)
-                row = {
-                    "x": float(x),
-                    "y": float(y),
-                    "month": str(rng.choice(["May", "Nov"])),
-                    "label": int((x * y > 0) != (rng.random() < 0.1)),
-                }
-                file.write(msgspec.json.encode(row) + b"\n")
+    _made_up(tmp_path)
     done = _run(tmp_path, "online_shoppers")
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("online_shoppers  "))
@@ -62,3 +67,16 @@ def test_a_table_set_is_trained_judged_and_reported(tmp_path: Path) -> None:
     again = _run(tmp_path, "online_shoppers")
     assert "training" not in again.stderr
     assert line in again.stdout
+
+
+def test_budgets_calibration_and_thresholds_are_carried_over(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    _made_up(tmp_path)
+    env = {**os.environ, "RHEOSTAT_DATA": str(tmp_path), "PYTHONPATH": str(_ROOT)}
+    command = [sys.executable, "-m", "bench.transfer", "online_shoppers"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| online_shoppers |")]
+    assert len(lines) == 4  # the budget, two models, the threshold
+    absent = subprocess.run([*command[:3], "sst2"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "sst2 skipped" in absent.stdout
