@@ -14,15 +14,15 @@ from rheostat.lab.outcomes_file import save
 from rheostat.policies import parse_policy
 from tests.cli.conftest import Run
 
-COSTS = {"small": 1.0, "coder": 5.0, "large": 20.0}
+COSTS = {"fast": 1.0, "coder": 5.0, "large": 20.0}
 
 
 def outcomes(path: Path, signal: float, n: int = 400) -> None:
-    """Short texts suit the small model, kind b suits the coder; the large one is right on 85 %."""
+    """Short texts suit the fast model, kind b suits the coder; the large one is right on 85 %."""
     rng = np.random.default_rng(0)
     length, kind = rng.integers(1, 200, n), rng.choice(["a", "b"], n)
     chance = {
-        "small": 0.6 - signal * 0.35 * np.sign(length - 100.5),
+        "fast": 0.6 - signal * 0.35 * np.sign(length - 100.5),
         "coder": 0.6 + signal * 0.35 * np.where(kind == "b", 1, -1),
         "large": np.full(n, 0.85),
     }
@@ -52,17 +52,33 @@ def test_qualities_are_learned_confirmed_and_ready_to_serve(place: Path, run: Ru
     outcomes(place / "o.parquet", 1.0)
     command = ["train", "quality", "o.parquet", "--method", "ridge", "--features", "length", "--group", "meta.kind"]
     said = run([*command, "--goal", "match"]).stdout
-    for words in ("small", "ridge, trade 0", "zero router", "verdict: route", "test rows", "wrote quality.onnx"):
+    for words in ("fast", "ridge, trade 0", "zero router", "verdict: route", "test rows", "wrote quality.onnx"):
         assert words in said, words
     card = read_card("quality.onnx")
-    assert (card.meaning, card.outputs) == ("quality", ("small", "coder", "large"))
+    assert (card.meaning, card.outputs) == ("quality", ("fast", "coder", "large"))
     lines = said.split("in the config:\n")[1].splitlines()
     policy = parse_policy(json.loads(lines[4].strip().removeprefix("policy: ")))
-    assert policy.of == ("small", "coder", "large")  # type: ignore[attr-defined]
-    assert 'outputs: ["small","coder","large"]' in lines[1]
+    assert policy.of == ("fast", "coder", "large")  # type: ignore[attr-defined]
+    assert 'outputs: ["fast","coder","large"]' in lines[1]
     told = json.loads(run([*command, "--goal", "budget=6", "--json", "--force"]).stdout)
     assert told["chosen"]["cost"] <= 6.0
     assert told["test"]["quality"] > 0.6
+
+
+def test_the_lines_serve(place: Path, run: Run) -> None:
+    outcomes(place / "o.parquet", 1.0)
+    command = ["train", "quality", "o.parquet", "--method", "ridge", "--features", "length", "--models", "fast,large"]
+    lines = run([*command, "--goal", "match"]).stdout.split("in the config:\n")[1].splitlines()
+    config = (place / "rheostat.yaml").read_text()
+    policy = lines[4].strip().removeprefix("policy: ")
+    config = config.replace("{cascade: {stages: [fast, large], threshold: 0.8}}", policy)
+    (place / "rheostat.yaml").write_text(config + "\n".join(line.removeprefix("  ") for line in lines[:2]) + "\n")
+    run(["check"])
+    served = [run(["predict", "rheostat.yaml", "x" * size]).stdout for size in (150, 20)]
+    assert [f"best for the money: {name}" in said for said, name in zip(served, ("large", "fast"), strict=True)] == [
+        True,
+        True,
+    ]
 
 
 def test_without_a_signal_one_model_is_the_answer(place: Path, run: Run) -> None:
@@ -79,7 +95,7 @@ def test_without_a_signal_one_model_is_the_answer(place: Path, run: Run) -> None
         (["--method", "magic"], "--method is one of"),
         (["--goal", "budget=x"], "budget=COST"),
         (["--goal", "budget=0.1", "--method", "means"], "cheapest costs"),
-        (["--models", "small"], "at least two"),
+        (["--models", "fast"], "at least two"),
         (["--on", "tests"], "--on takes"),
     ],
 )
