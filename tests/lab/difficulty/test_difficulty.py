@@ -159,7 +159,7 @@ def test_tiers_from_quantiles_and_from_outcomes() -> None:
     with pytest.raises(ValueError, match="only 1 tiers apart"):
         outcome_cuts(np.zeros(9), [0, 1, 0, 1, 0, 1, 0, 1, 0])
     assert tiers_form("d", (0.1, 0.2), ("a", "b"), 0.05) == (
-        "policy:\n  tiers: {signal: d, cuts: [0.1000, 0.2000], use: [a, b, b], hysteresis: 0.05}"
+        "policy:\n  tiers: {signal: d, cuts: [0.1000, 0.2000], use: [a, a, b], hysteresis: 0.05}"
     )
 
 

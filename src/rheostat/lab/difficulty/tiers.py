@@ -100,8 +100,9 @@ def agreement_cut(scores: npt.ArrayLike, error: npt.ArrayLike) -> float:
 
 
 def tiers_form(signal: str, cuts: Sequence[float], models: Sequence[str], hysteresis: float = 0.0) -> str:
-    """Return the `tiers` policy as YAML for the config; with fewer models than tiers the last one takes the rest."""
-    use = [models[min(place, len(models) - 1)] for place in range(len(cuts) + 1)]
+    """Return the `tiers` policy as YAML for the config; with fewer models than tiers the first one takes more."""
+    spare = max(0, len(cuts) + 1 - len(models))
+    use = [models[max(0, place - spare)] for place in range(len(cuts) + 1)]
     held = f", hysteresis: {hysteresis:g}" if hysteresis else ""
     shown = ", ".join(f"{cut:.4f}" for cut in cuts)
     return f"policy:\n  tiers: {{signal: {signal}, cuts: [{shown}], use: [{', '.join(use)}]{held}}}"
