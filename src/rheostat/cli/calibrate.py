@@ -35,8 +35,9 @@ def calibrate(
         if split not in SPLITS:
             raise typer.BadParameter(f"{option} is one of {', '.join(SPLITS)}, got {split!r}")
     table = load(outcomes)
+    if model in table.models:
+        warn(table, table.subset(table.split > 0), (model, model))
     found = fit(table, model, method, choose=choose, report=report)
-    warn(table, table.subset(table.split > 0), (model, model))
     kind = type(found.fitted).__name__.lower()
     say(f"{model}: {kind}, fitted on {found.fitted_on} rows of {choose}, judged on {found.reported_on} rows of {report}")
     say(f"calibration error (ECE) {found.ece_before:.4f} -> {found.ece_after:.4f}")

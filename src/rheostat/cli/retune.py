@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +111,7 @@ def _tell(found: Retuned, out: str | None) -> None:
         said = " -> ".join(each.versions)
         say(
             f"{each.model} ({said}): {each.same_labels:.1%} of the answers are as before; mean confidence "
-            f"{each.confidence[0]:.3f} -> {each.confidence[1]:.3f}; calibration error {each.ece[0]:.3f} -> {each.ece[1]:.3f}"
+            f"{_pair(each.confidence)}; calibration error {_pair(each.ece)}"
         )
     say()
     for word, policy in (("in service", found.current), ("new setting", found.proposed and found.proposed.policy)):
@@ -122,6 +123,10 @@ def _tell(found: Retuned, out: str | None) -> None:
         say(f"  on test: {reported.quality.mean:.2%} at {reported.share.mean:.1%} calls of {reported.last}")
         if out is not None:
             say(f"wrote {out}")
+
+
+def _pair(values: tuple[float, float]) -> str:
+    return " -> ".join("unknown" if isnan(value) else f"{value:.3f}" for value in values)
 
 
 def _row(name: str, move: Move, unit: float, sign: str) -> list[str]:

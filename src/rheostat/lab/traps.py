@@ -27,7 +27,7 @@ def traps(table: OutcomesTable, names: Sequence[str], *, where: str = "", thresh
         where: what to call the rows (a split).
         thresholds: whether thresholds on the confidences are in question.
     """
-    found = [*one_class(table, where), *label_mismatch(table, names)]
+    found = one_class(table, where) or label_mismatch(table, names)
     if thresholds:
         found += flat_confidence(table, names[:-1], steps=True)
     return found
@@ -46,7 +46,7 @@ def label_mismatch(table: OutcomesTable, names: Sequence[str]) -> list[Flag]:
     """Flag models that mostly say labels that are never right."""
     found = []
     known = np.unique(table.truth[table.known])
-    for name in names:
+    for name in dict.fromkeys(names):
         said = table.model(name).label[table.answered(name) & table.known]
         strange = ~np.isin(said, known)
         if len(said) and strange.mean() > _STRANGE:
