@@ -56,6 +56,18 @@ def bad(rows):
                 "  2. blend: answers are mixed by weight: a 50.0%, b 50.0%",
             ],
         ),
+        (
+            "{cheapest: {of: [fast, large], quality: q, trade: 0.1, best: large, margin: -0.02, asks: 2}}",
+            [
+                "of fast, large: the one with the highest q - 0.1 * cost",
+                "another than large only when its q is better by -0.02",
+                "decided again after each answer, by its confidence; at most 2 answers",
+            ],
+        ),
+        (
+            "{cheapest: {of: [fast, large], quality: q, bar: 0.8}}",
+            ["of fast, large: the cheapest whose q is at least 0.8, else the highest"],
+        ),
     ],
 )
 def test_policies_in_words(written: str, lines: list[str]) -> None:

@@ -84,6 +84,18 @@ def _delegate(policy: Any) -> list[str]:
     ]
 
 
+def _cheapest(policy: Any) -> list[str]:
+    names, cost = ", ".join(policy.of), policy.cost or "cost"
+    lines = [f"of {names}: the one with the highest {policy.quality} - {_number(policy.trade)} * {cost}"]
+    if policy.bar is not None:
+        lines = [f"of {names}: the cheapest whose {policy.quality} is at least {_number(policy.bar)}, else the highest"]
+    if policy.best is not None:
+        lines.append(f"another than {policy.best} only when its {policy.quality} is better by {_number(policy.margin)}")
+    if policy.asks > 1:
+        lines.append(f"decided again after each answer, by its confidence; at most {policy.asks} answers")
+    return lines
+
+
 def _chain(policy: Any) -> list[str]:
     lines = ["the first of these that decides:"]
     for number, each in enumerate(policy.policies, 1):
@@ -112,6 +124,7 @@ _SAYERS: dict[str, Callable[[Any], list[str]]] = {
     "blend": _blend,
     "cascade": _cascade,
     "chain": _chain,
+    "cheapest": _cheapest,
     "delegate": _delegate,
     "rules": _rules,
     "split": _split,
