@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from rheostat.errors import ConfigError, Problem
-from rheostat.signals.text.frequency import mean_frequency, rare_words
+from rheostat.signals.text.frequency import mean_frequency, rare_words, table
 from rheostat.signals.text.lexical import LEXICAL
 from rheostat.signals.text.surface import SURFACE
 from rheostat.signals.text.syntax import syntax_depth
@@ -67,6 +67,8 @@ class TextFeatures:
         if unknown:
             raise ConfigError([Problem("signals", None, unknown_feature(name)) for name in unknown])
         self._each = tuple((name, _COMPUTE[name]) for name in self.names)
+        if not {"mean_frequency", "rare_words"}.isdisjoint(self.names):
+            table()  # read now, and not while the first request waits
 
     def score(self, request: Request) -> Mapping[str, float]:
         """Return the features of the request's text."""
