@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rheostat.lab.many import pick
 from rheostat.policies import Cheapest, models_of, parse_policy, signals_of
@@ -56,6 +57,14 @@ def test_the_cheapest_that_reaches_the_bar(bar: float, model: str) -> None:
 def test_what_a_unit_of_cost_has_to_bring(trade: float, model: str) -> None:
     # l over m: .1 for 16, that is .00625 a unit; m over s: .2 for 3, that is .0667
     assert asked(policy(trade=trade), ctx(QUALITY)) == model
+
+
+def test_a_budget_moves_the_bar() -> None:
+    made = policy(bar="spend.day")
+    assert "spend.day" in signals_of(made)
+    for bar, model in ((0.1, "s"), (0.7, "m"), (0.85, "l")):
+        context = ctx(QUALITY)
+        assert asked(made, structs.replace(context, signals={**context.signals, "spend.day": bar})) == model
 
 
 def test_the_guard_leaves_the_best_model_only_for_a_margin() -> None:

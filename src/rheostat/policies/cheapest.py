@@ -14,6 +14,7 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Choose one `of` several models by their predicted quality, the signals `QUALITY.MODEL`, and their cost.
 
     With `bar` the cheapest model whose predicted quality is at least that is asked; where none is, the one predicted best.
+    It is a number or the name of a signal: with `spend.BUDGET` a budget moves it.
     Otherwise the one with the highest quality - `trade` * cost. Costs are the pool's, or the signals `COST.MODEL` when
     `cost` names them. With `best` and `margin` another model takes the place of `best` only when it is predicted better by
     the margin (below 0: at most so much worse). Models that are not available are looked at last.
@@ -29,7 +30,7 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     of: tuple[str, ...]
     quality: str
-    bar: float | None = None
+    bar: float | str | None = None
     trade: float = 0.0
     cost: str | None = None
     best: str | None = None
@@ -43,7 +44,7 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require(len(self.of) >= 2, "`of` needs at least two models")
         require(len(set(self.of)) == len(self.of), "`of` names a model twice")
-        require(self.bar is None or isfinite(self.bar), "`bar` must be a number")
+        require(not isinstance(self.bar, float) or isfinite(self.bar), "`bar` must be a number, or a signal's name")
         require(self.bar is None or self.trade == 0.0, "`bar` and `trade` exclude each other: give one of them")
         require(isfinite(self.trade) and self.trade >= 0.0, f"`trade` must be 0 or more, got {self.trade}")
         require((self.best is None) == (self.margin is None), "`best` and `margin` go together")
@@ -60,7 +61,8 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def signals(self) -> tuple[str, ...]:
         kinds = [self.quality, *(kind for kind in (self.cost, self.confidence) if kind is not None)]
-        return tuple(f"{kind}.{model}" for kind in kinds for model in self.of)
+        bar = (self.bar,) if isinstance(self.bar, str) else ()
+        return (*(f"{kind}.{model}" for kind in kinds for model in self.of), *bar)
 
     def decide(self, ctx: Context, history: History) -> Decision:
         heard = {outcome.model: outcome for outcome in history if outcome.model in self.of}
@@ -98,30 +100,33 @@ class Cheapest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def _cost(self, ctx: Context, model: str) -> float:
         return ctx.pool[model].cost if self.cost is None else ctx.signals[f"{self.cost}.{model}"]
 
+    def _bar(self, ctx: Context) -> float | None:
+        return ctx.signals[self.bar] if isinstance(self.bar, str) else self.bar
+
     def _first(self, ctx: Context, told: dict[str, float]) -> tuple[str, str]:
         some, guard = told, ""
         if self.best is not None and self.margin is not None and self.best in told:
             need = told[self.best] + self.margin
             some = {model: value for model, value in told.items() if model == self.best or value >= need}
             guard = f"; {self.best} {told[self.best]:.4f} {self.margin:+g}"
-        if self.bar is not None:
-            enough = [model for model, value in some.items() if value >= self.bar]
+        if (bar := self._bar(ctx)) is not None:
+            enough = [model for model, value in some.items() if value >= bar]
             if enough:
                 model = min(enough, key=lambda one: (self._cost(ctx, one), -some[one]))
-                return model, f"cheapest at or above {self.bar:g}: {model} {some[model]:.4f}{guard}"
+                return model, f"cheapest at or above {bar:g}: {model} {some[model]:.4f}{guard}"
             model = min(some, key=lambda one: (-some[one], self._cost(ctx, one)))
-            return model, f"none reaches {self.bar:g}: {model} {some[model]:.4f} is best{guard}"
+            return model, f"none reaches {bar:g}: {model} {some[model]:.4f} is best{guard}"
         worth = {model: self._worth(ctx, model, value) for model, value in some.items()}
         model = min(worth, key=lambda one: (-worth[one], self._cost(ctx, one)))
         return model, f"best for the money: {model} {some[model]:.4f}, worth {worth[model]:.4f}{guard}"
 
     def _again(self, ctx: Context, told: dict[str, float], answered: list[Outcome]) -> Decision:
         best = max(self._known(ctx, outcome) for outcome in answered)
-        if self.bar is not None:
-            if best >= self.bar:
-                return self._answer(ctx, answered, f"{best:.4f} >= {self.bar:g}")
+        if (bar := self._bar(ctx)) is not None:
+            if best >= bar:
+                return self._answer(ctx, answered, f"{best:.4f} >= {bar:g}")
             model, reason = self._first(ctx, told)
-            return Call((model,), f"{best:.4f} < {self.bar:g}; {reason}", self.name)
+            return Call((model,), f"{best:.4f} < {bar:g}; {reason}", self.name)
         worth = {model: self._worth(ctx, model, value) for model, value in told.items()}
         model = min(worth, key=lambda one: (-worth[one], self._cost(ctx, one)))
         if best >= worth[model]:
