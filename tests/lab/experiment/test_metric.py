@@ -138,6 +138,8 @@ def test_a_reward_is_earned_by_the_right_label_or_by_each_as_the_row_says() -> N
     rows = [{"value": 3.0, "pays": {"yes": 2}}, {"value": 5, "pays": {"no": 0.5}}, {"value": 1.0, "pays": {"yes": 9}}]
     found = served(with_meta(made, rows), "m")
     assert value(Reward("meta.value"), found) == pytest.approx((3 + 0 + 1) / 3)
+    texts = served(with_meta(made, [{"value": "3.5"}, {"value": "5"}, {"value": "1"}]), "m")  # as a CSV file has it
+    assert value(Reward("value"), texts) == pytest.approx(4.5 / 3)
     assert value(Reward("pays"), found) == pytest.approx((2 + 0.5 + 0) / 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -105,7 +106,10 @@ def _earned(value: Any, label: str, right: bool, field: str) -> float:
         value = value.get(label, 0.0)
     elif not right:
         return 0.0
-    if value is None or isinstance(value, bool | str) or not isinstance(value, int | float):
+    if isinstance(value, str):  # as a CSV file has it
+        with suppress(ValueError):
+            value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         name = field.removeprefix("meta.")
         raise ValueError(f"meta.{name}: expected a number, or a mapping of label to number, got {value!r}")
     return float(value)
