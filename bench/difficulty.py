@@ -146,7 +146,7 @@ def _column(rows: Examples, name: str) -> np.ndarray[tuple[int], np.dtype[np.flo
 
 
 def _cost(net: Net, fit: Examples, texts: Sequence[str]) -> tuple[float, float]:
-    """Median microseconds of the served signal and of MiniLM, one text at a time, one thread each, in turns."""
+    """Median CPU microseconds of the served signal and of MiniLM, one text at a time, one thread each, in turns."""
     folder = encoder_folder(_tell)
     encoder = TextEncoder(folder / "encoder.onnx", folder / "tokenizer.json", 128)
     with TemporaryDirectory() as made:
@@ -155,11 +155,11 @@ def _cost(net: Net, fit: Examples, texts: Sequence[str]) -> tuple[float, float]:
         times: list[tuple[float, float]] = []
         for text in texts:
             request = Request(id="", data=text, text=text)
-            began = time.perf_counter()
+            began = time.process_time()
             scorer.score(request)
-            middle = time.perf_counter()
+            middle = time.process_time()
             encoder.embed(text)
-            times.append((middle - began, time.perf_counter() - middle))
+            times.append((middle - began, time.process_time() - middle))
     signal, model = np.median(np.array(times) * 1e6, axis=0)
     return float(signal), float(model)
 
