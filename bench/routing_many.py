@@ -31,6 +31,7 @@ from rheostat.lab.routers.data import folds
 
 OURS = "forest"
 TEXT_ONLY = (OURS, "kernel", "ridge", "knn", "ridge+knn", "clusters")
+ASSUMED = "The source counts no tokens: a prompt is taken to have length / 4, every answer 200, at the source's list prices."
 HEAD = ("router", "AIQ [95 %]", "above the zero router", "quality at trade 0 [95 %]", "cost to match the best single, %")
 
 
@@ -70,7 +71,7 @@ def nine() -> Table:
         _above(data, sweeps, "ridge"),
         _held(data, ours),
     )
-    return Table("Nine language models, text only", HEAD, rows, _notes(data, ours, sweeps[OURS]), targets)
+    return Table("Nine language models, text only", HEAD, rows, (ASSUMED, *_notes(data, ours, sweeps[OURS])), targets)
 
 
 def nine_task() -> Table:
@@ -87,7 +88,7 @@ def nine_task() -> Table:
         _above(data, sweeps, "means"),
         _held(data, ours),
     )
-    return Table("Nine language models, text and task", HEAD, rows, _notes(data, ours, sweeps[OURS]), targets)
+    return Table("Nine language models, text and task", HEAD, rows, (ASSUMED, *_notes(data, ours, sweeps[OURS])), targets)
 
 
 def arena() -> Table:
@@ -201,14 +202,18 @@ def _notes(data: ManyData, ours: Unseen, one: Sweep | None) -> tuple[str, ...]:
         more = gains(one.cost, one.quality, data.singles)
         notes.append(
             f"Ours: deferral-curve area {deferral_area(one.cost, one.quality, data.singles):.4f}, "
-            f"QNC {100 * qnc(one.cost, one.quality, data.singles):.1f} %, PerfGain {100 * more.quality:+.1f} %, "
-            f"CostSave {100 * more.saved:.1f} %."
+            f"QNC {_percent(qnc(one.cost, one.quality, data.singles))}, PerfGain {100 * more.quality:+.1f} %, "
+            f"CostSave {_percent(more.saved)}."
         )
     return tuple(notes)
 
 
 def _match(data: ManyData, one: Sweep) -> float:
     return mixed_cost_at_quality(one.cost, one.quality, data.singles[data.best][1]) / data.singles[data.best][0]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if np.isfinite(share) else "none (never reached)"
 
 
 def _shown(one: Interval | Difference, sign: str = "") -> str:
