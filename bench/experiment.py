@@ -33,7 +33,6 @@ OUT = Path("bench-out")
 SETS = ("goemotions_polarity", "sst2")
 FREE = Goal(sure=False, max_share=1.0)
 BUDGET = Goal(max_share=0.20)
-LONG = (8, 16)  # words: short, middle, long
 _HEADS = ("set", "policy", "accuracy", "against the best model alone", "verdict", "log loss", "cost", "calls of large")
 
 
@@ -77,11 +76,12 @@ def _run(name: str, rows: list[tuple[str, ...]], told: list[str]) -> None:
 
 
 def with_facts(table: OutcomesTable) -> OutcomesTable:
-    """Add to every row how long its text is, in words, and which question it is, so that repeats are drawn together."""
+    """Add to every row how long its text is (thirds of dev) and which question it is, so that repeats are drawn together."""
     assert table.inputs is not None
     texts = [str(msgspec.json.decode(text)) for text in table.inputs]
     words = ("short", "middle", "long")
-    place = np.searchsorted(LONG, [len(text.split()) for text in texts], side="right")
+    letters = np.array([len(text) for text in texts])
+    place = np.searchsorted(np.quantile(letters[table.split == 1], [1 / 3, 2 / 3]), letters, side="right")
     facts = [{"length": words[at], "question": normalised(text)} for at, text in zip(place, texts, strict=True)]
     return replace(table, meta=np.array([msgspec.json.encode(fact).decode() for fact in facts], dtype=object))
 
