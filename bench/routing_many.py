@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import xxhash
@@ -153,22 +154,26 @@ def _routers(data: ManyData, names: Sequence[str]) -> tuple[tuple[tuple[str, ...
     sweeps = {name: sweep(data, one.predicted) for name, one in unseen.items()}
     tell("intervals ...")
     judged = judge(data, sweeps)
-    best, cost = data.models[data.best], data.singles[data.best][0]
+    best = data.models[data.best]
     lines = [_oracle(data), (f"best single ({best})", "", "", f"{data.quality[:, data.best].mean():.4f}", "100")]
     lines.append(("zero router (mixing models by chance)", f"{zero_router_aiq(data.singles):.4f}", "0", "", "100"))
     for name, one in judged.items():
         shown = f"**{name}** (ours)" if name == OURS else name
         match = f"{100 * one.match:.1f}" if np.isfinite(one.match) else "never"
         lines.append((shown, _shown(one.aiq), _shown(one.above, "+"), _shown(one.first), match))
-    picks, chosen = guarded(data, unseen[OURS])
+    lines += [_guarded(data, unseen[OURS], "quality"), _guarded(data, unseen[OURS], "match")]
+    return tuple(lines), sweeps, unseen[OURS]
+
+
+def _guarded(data: ManyData, unseen: Unseen, goal: Literal["quality", "match"]) -> tuple[str, ...]:
+    picks, chosen = guarded(data, unseen, goal)
     gap, at = quality_gap(data, picks), np.arange(len(data))
     routed = sum(one.routes for one in chosen)
-    lines.append(
-        (f"ours, guarded ({routed} of {len(chosen)} folds route)", "", "",
-         f"{data.quality[at, picks].mean():.4f}; over the best single {_shown(gap, '+')}",
-         f"costs {100 * data.cost[at, picks].mean() / cost:.1f}")
+    return (
+        f"ours, goal {goal}, guarded ({routed} of {len(chosen)} folds route)", "", "",
+        f"{data.quality[at, picks].mean():.4f}; over the best single {_shown(gap, '+')}",
+        f"costs {100 * data.cost[at, picks].mean() / data.singles[data.best][0]:.1f}",
     )  # fmt: skip
-    return tuple(lines), sweeps, unseen[OURS]
 
 
 def _oracle(data: ManyData) -> tuple[str, ...]:
@@ -191,8 +196,8 @@ def _above(data: ManyData, sweeps: dict[str, Sweep], other: str) -> Target:
 
 
 def _held(data: ManyData, ours: Unseen) -> Target:
-    under = 100.0 * quality_gap(data, guarded(data, ours)[0]).mean
-    return Target("must", "guarded quality less the best single model's, points", under, ">=", -0.2)
+    under = min(100.0 * quality_gap(data, guarded(data, ours, goal)[0]).mean for goal in ("quality", "match"))
+    return Target("must", "guarded quality less the best single model's, points, either goal", under, ">=", -0.2)
 
 
 def _notes(data: ManyData, ours: Unseen, one: Sweep | None) -> tuple[str, ...]:

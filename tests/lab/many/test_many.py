@@ -52,7 +52,7 @@ def rows(n: int = 300, seed: int = 0, signal: float = 1.0) -> ManyData:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_served_as_it_was_fitted(name: str, tmp_path: Path) -> None:
     data = rows(120)
-    predictor = METHODS[name].fit(data, METHODS[name].grid[0])
+    predictor = METHODS[name].fit(data, {**METHODS[name].grid[0], "trees": 20})
     save_quality(predictor, data, tmp_path / "q.onnx", fitted_on="train")
     card = read_card(tmp_path / "q.onnx")
     assert (card.meaning, card.outputs, card.features, card.rows) == ("quality", MODELS, data.features, 120)
