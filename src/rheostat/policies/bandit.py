@@ -19,6 +19,7 @@ from rheostat.types import Context, Decision
 ALL: Final = ""
 """No segment: all traffic together."""
 MOST_SIGNALS: Final = 64
+_HALVINGS: Final = 20
 
 
 class Seen(Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,18 +181,23 @@ def floored(shares: Floats, floor: float) -> Floats:
 def guarded(shares: Floats, believed: Posterior, best: int, guard: float) -> Floats:
     """Move just so much of the chances to the arm `best` that the draw is not surely worse than (1 - guard) of that arm.
 
-    Surely: even if every arm earned two standard deviations more than believed, and `best` two less. Without that allowance
-    an early favourite would keep the others from being tried. Nothing is moved where `best` may earn 0 or less.
+    Surely: the believed shortfall is over two standard deviations of itself (the arms' errors taken as independent). Without
+    that allowance an early favourite would keep the others from being tried. Nothing is moved where `best` earns 0 or less.
     """
-    high = believed.mean + 2.0 * believed.sd
-    low = float(believed.mean[best] - 2.0 * believed.sd[best])
-    need, expected = (1.0 - guard) * low, float(shares @ high)
-    if low <= 0.0 or expected >= need:
+    own = np.zeros(len(shares))
+    own[best] = 1.0
+
+    def surely_worse(moved: float) -> bool:
+        apart = (1.0 - moved) * shares + (moved - (1.0 - guard)) * own
+        return float(apart @ believed.mean) + 2.0 * float(np.sqrt((apart**2) @ (believed.sd**2))) < 0.0
+
+    if guard >= 1.0 or believed.mean[best] <= 0.0 or not surely_worse(0.0):
         return shares
-    moved = (need - expected) / (float(high[best]) - expected)
-    only = np.zeros(len(shares))
-    only[best] = 1.0
-    found: Floats = (1.0 - moved) * shares + moved * only
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if surely_worse(middle) else (low, middle)
+    found: Floats = (1.0 - high) * shares + high * own
     return found
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rheostat.chance import chance
 from rheostat.cli.ope import ope
 from rheostat.lab.ope import OpeRefused, evaluate, log_from_records
-from rheostat.lab.ope.choices import choices, context_of
+from rheostat.lab.ope.choices import choices, context_of, drawn_by
 from rheostat.policies import parse_policy
 from rheostat.telemetry import JsonlSink, SqliteSink
 from rheostat.types import Feedback, RouteRecord, Step
@@ -95,13 +95,13 @@ def test_chances_of_a_policy_that_draws_are_found_whole() -> None:
     )
     hard = context_of(record(1, signals={"difficulty": 1.0}))
     easy = context_of(record(1, signals={"difficulty": 0.0}))
-    assert choices(SPLIT, ctx) == pytest.approx({"fast": 0.75, "large": 0.25})
-    assert choices(nested, hard) == pytest.approx({"fast": 2 / 3, "large": 1 / 3})
-    assert choices(nested, easy) == pytest.approx({"fast": 1.0})
+    assert choices(SPLIT, ctx, drawn_by(SPLIT)) == pytest.approx({"fast": 0.75, "large": 0.25})
+    assert choices(nested, hard, drawn_by(nested)) == pytest.approx({"fast": 2 / 3, "large": 1 / 3})
+    assert choices(nested, easy, drawn_by(nested)) == pytest.approx({"fast": 1.0})
     sampled = parse_policy({"blend": {"weights": {"fast": 1, "large": 4}, "mode": "sample"}})
-    assert choices(sampled, ctx) == pytest.approx({"fast": 0.2, "large": 0.8})
+    assert choices(sampled, ctx, drawn_by(sampled)) == pytest.approx({"fast": 0.2, "large": 0.8})
     mixed = parse_policy({"blend": {"weights": {"fast": 1, "large": 4}}})
-    assert choices(mixed, ctx) == {"fast+large": 1.0}
+    assert choices(mixed, ctx, drawn_by(mixed)) == {"fast+large": 1.0}
 
 
 BY_DIFFICULTY_NODE = {"binary": {"signal": "difficulty", "threshold": 0.5, "weak": "fast", "strong": "large"}}

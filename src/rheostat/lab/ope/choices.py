@@ -28,10 +28,16 @@ def context_of(record: RouteRecord) -> Context:
     return Context(request, record.signals, {}, record.held)
 
 
-def choices(policy: Policy, ctx: Context) -> dict[str, float]:
+def drawn_by(policy: Policy) -> tuple[str, ...]:
+    """Return the keys by which the policy draws: session, tenant, request, or fields of meta."""
+    drawn = [part for part in walk(policy) if isinstance(part, Split) or getattr(part, "mode", "") == "sample"]
+    return tuple(sorted({part.key for part in drawn}))
+
+
+def choices(policy: Policy, ctx: Context, keys: tuple[str, ...]) -> dict[str, float]:
     """Return action -> chance. Where chance takes part, the request is drawn again under other keys until all is seen.
 
-    Each draw tells its own chance, so the result is exact, but for what 500 draws do not meet.
+    Each draw tells its own chance: the result is exact, but for what 500 draws do not meet. `keys` are those of `drawn_by`.
 
     Raises:
         OpeRefused: the policy does not begin with a call.
@@ -41,8 +47,6 @@ def choices(policy: Policy, ctx: Context) -> dict[str, float]:
         raise OpeRefused(f"the policy does not choose here: {first.reason}")
     if first.propensity >= SURE:
         return {action_of(first.models): 1.0}
-    drawn = [part for part in walk(policy) if isinstance(part, Split) or getattr(part, "mode", "") == "sample"]
-    keys = sorted({part.key for part in drawn})
     seen = {(action_of(first.models), first.reason): first.propensity}
     for draw in range(_DRAWS):
         if sum(seen.values()) >= SURE:
@@ -79,7 +83,7 @@ def check_settles(policy: Policy, ctx: Context) -> None:
             )
 
 
-def _redrawn(ctx: Context, keys: list[str], draw: int) -> Context:
+def _redrawn(ctx: Context, keys: tuple[str, ...], draw: int) -> Context:
     request = ctx.request
     changed: dict[str, Any] = {"id": f"{request.id}#{draw}"}
     meta = dict(request.meta)

@@ -10,7 +10,7 @@ from math import isfinite
 
 import numpy as np
 
-from rheostat.lab.ope.choices import action_of, check_settles, choices, context_of
+from rheostat.lab.ope.choices import action_of, check_settles, choices, context_of, drawn_by
 from rheostat.lab.ope.log import Log, OpeRefused
 from rheostat.lab.records import judged_value, read_feedback, read_routed
 from rheostat.policies import Policy
@@ -65,6 +65,7 @@ class _Rows:
 
     def __init__(self, policy: Policy, price: float, cluster: str, by: str | None) -> None:
         self.policy, self.price, self.cluster, self.by = policy, price, cluster, by
+        self.keys = drawn_by(policy)
         self.left_out: Counter[str] = Counter()
         self.failed = ""
         self.actions: dict[str, int] = {}
@@ -91,7 +92,7 @@ class _Rows:
         try:
             if len(self.action) < _CHECKED:
                 check_settles(self.policy, ctx)
-            target = choices(self.policy, ctx)
+            target = choices(self.policy, ctx, self.keys)
         except OpeRefused as refused:
             if "decides again" in str(refused):
                 raise
