@@ -146,7 +146,8 @@ def calibrated() -> Table:
     head = ("confidence", "rows", "before", "after, by log loss", "after, quantiles", "perfect calibration, by chance alone")
     note = (
         "By log loss: the best of identity, temperature, Platt and isotonic in cross-validation; quantiles: ten parts of "
-        "equally many rows. The targets look at quantiles, tried after log loss had missed two. Where chance alone makes 0.03, no method can be shown to keep it."
+        "equally many rows. The targets look at quantiles, tried after log loss had missed two. "
+        "Where chance alone makes 0.03, no method can be shown to keep it."
     )
     title = "ECE, 15 bins, before and after recalibration on 500 rows (mean of five draws)"
     return Table(title, head, tuple(shown), (note,), tuple(targets))
