@@ -20,6 +20,7 @@ ALL: Final = ""
 """No segment: all traffic together."""
 MOST_SIGNALS: Final = 64
 _HALVINGS: Final = 20
+_SURE: Final = 4.0
 
 
 class Seen(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,15 +182,16 @@ def floored(shares: Floats, floor: float) -> Floats:
 def guarded(shares: Floats, believed: Posterior, best: int, guard: float) -> Floats:
     """Move just so much of the chances to the arm `best` that the draw is not surely worse than (1 - guard) of that arm.
 
-    Surely: the believed shortfall is over two standard deviations of itself (the arms' errors taken as independent). Without
-    that allowance an early favourite would keep the others from being tried. Nothing is moved where `best` earns 0 or less.
+    Surely: the believed shortfall is over four standard deviations of itself (the arms' errors taken as independent; four,
+    because it is looked at thousands of times). Without that allowance an early favourite would keep the others from being
+    tried. Nothing is moved where `best` earns 0 or less.
     """
     own = np.zeros(len(shares))
     own[best] = 1.0
 
     def surely_worse(moved: float) -> bool:
         apart = (1.0 - moved) * shares + (moved - (1.0 - guard)) * own
-        return float(apart @ believed.mean) + 2.0 * float(np.sqrt((apart**2) @ (believed.sd**2))) < 0.0
+        return float(apart @ believed.mean) + _SURE * float(np.sqrt((apart**2) @ (believed.sd**2))) < 0.0
 
     if guard >= 1.0 or believed.mean[best] <= 0.0 or not surely_worse(0.0):
         return shares
