@@ -74,3 +74,21 @@ def test_a_sheet_that_cannot_be_used_changes_nothing(records: str, run: Run) -> 
     assert "takes one back" in run(["review", records, "--labels", "a", "--out", "b"], code=2).stderr
     assert "2 answers wait" in run(["review", records, "--route", "default"]).stdout
     assert "0 answers wait" in run(["review", records, "--route", "other"]).stdout
+
+
+def test_replay_counts_what_is_left_to_a_person_apart_and_keeps_a_budget(place: Path, run: Run) -> None:
+    cascade = "{cascade: {stages: [fast, large], threshold: 0.9}}"
+    written = f"{{review: {{policy: {cascade}, below: 0.9, label: unsure}}}}"
+    said = run(["replay", "outcomes.parquet", "--policy", written]).stdout
+    assert "left to a person: " in said
+    assert "wrong guesses there" in said
+    found = json.loads(run(["replay", "outcomes.parquet", "--policy", written, "--json"]).stdout)["figures"]
+    assert found["reviewed"] > 0
+    assert [each["below"] for each in found["coverage"]][:2] == [0.0, 0.3]
+    assert found["coverage"][0]["left_error"] is None
+    config = place / "rheostat.yaml"
+    budget = "\nbudgets: {large: {share: 0.2, models: [large]}}\n"
+    config.write_text(config.read_text().replace("threshold: 0.8", "threshold: spend.large") + budget)
+    told = run(["replay", "outcomes.parquet", "--config", "rheostat.yaml"])
+    assert "the policy failed" not in told.stderr
+    assert "spend.large" in told.stdout

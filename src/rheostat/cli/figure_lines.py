@@ -44,6 +44,23 @@ def say_figures(found: Figures, name: str = "policy") -> None:
         say(f"left out: {count} rows, {reason}")
     if found.unanswered:
         say(f"left out: {found.unanswered} rows that ended in an error")
+    if found.reviewed:
+        _say_review(found)
+
+
+def _say_review(found: Figures) -> None:
+    """How many answers were left to a person, and what another floor would have left."""
+    everything = found.n + found.reviewed
+    say(f"left to a person: {found.reviewed} of {everything} rows ({found.reviewed / everything:.1%}); above are the others")
+    say()
+    say_table(
+        ["floor of the review", "answered", "wrong among them", "left to a person", "wrong guesses there"],
+        [
+            [f"{each.below:g}", f"{each.coverage:.1%}", f"{each.error:.1%}", f"{1.0 - each.coverage:.1%}",
+             "-" if each.coverage == 1.0 else f"{each.left_error:.1%}"]
+            for each in found.coverage
+        ],
+    )  # fmt: skip
 
 
 def as_data(found: Figures) -> dict[str, Any]:

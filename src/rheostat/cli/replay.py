@@ -12,8 +12,10 @@ from rheostat.cli.limits import STAGES_HELP, stages_of
 from rheostat.cli.table_warnings import warn
 
 if TYPE_CHECKING:
+    from rheostat.cli.given_policy import Given
     from rheostat.lab.outcomes import OutcomesTable
     from rheostat.lab.replay import ReplayResult
+    from rheostat.policies import Policy
 
 _TIMED = 20_000
 
@@ -50,7 +52,7 @@ def replay(
         found, played = figures(
             given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers, spends=given.spends
         )  # fmt: skip
-        rate = _rate(given.policy, part, given.scorers)
+        rate = _rate(given.policy, part, given)
     except (ValueError, KeyError) as error:
         raise typer.BadParameter(str(error.args[0]) if error.args else str(error)) from None
     warn(table, part, models, name, thresholds=False)
@@ -95,7 +97,7 @@ def rows_of(table: OutcomesTable, split: str) -> tuple[str, OutcomesTable]:
     return split, table if split == "all" else table.select(split=split)
 
 
-def _rate(policy: object, table: OutcomesTable, scorers: tuple[object, ...]) -> float:
+def _rate(policy: Policy, table: OutcomesTable, given: Given) -> float:
     """Rows a second of the replay itself, measured on some of the rows."""
     import numpy as np
 
@@ -103,5 +105,5 @@ def _rate(policy: object, table: OutcomesTable, scorers: tuple[object, ...]) -> 
 
     part = table.subset(np.arange(min(len(table), _TIMED)))
     began = time.perf_counter()
-    play(policy, part, scorers=scorers)  # type: ignore[arg-type]
+    play(policy, part, scorers=given.scorers, spends=given.spends)
     return len(part) / max(time.perf_counter() - began, 1e-9)

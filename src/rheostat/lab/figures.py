@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from rheostat.lab.bootstrap import Difference, Interval, bootstrap, paired_bootstrap
+from rheostat.lab.coverage import Covered, coverage
 from rheostat.lab.metrics import oracle
 from rheostat.lab.outcomes import Floats, OutcomesTable
 from rheostat.lab.replay import ReplayResult, replay
@@ -45,10 +46,12 @@ class Alone(Struct, frozen=True):
 class Figures(Struct, frozen=True, kw_only=True):
     """One policy on one set of rows, with its rivals on exactly the same rows.
 
-    Only rows count on which the right label is known and every model has a prediction; `left_out` says how many others
-    there were and why, `unanswered` how many of the rest ended in an error. `share` is the share of requests that called
-    `last`. `random` is the accuracy of sending the same share to `last` blindly; `oracle` that of always knowing who is
-    right (lucky guesses included). `extreme` says so when the policy called `last` for every row or for none.
+    Only rows count on which the right label is known and every model has a prediction; `left_out` says how many others there
+    were and why, `unanswered` how many of the rest ended in an error, `reviewed` how many were left to a person, which are
+    neither right nor wrong; `coverage` says how often the answers that stand are wrong, by the floor of the review. `share`
+    is the share of requests that called `last`. `random` is the accuracy of sending the same share to `last` blindly;
+    `oracle` that of always knowing who is right (lucky guesses included). `extreme` says so when the policy called `last`
+    for every row or for none.
     """
 
     split: str
@@ -69,6 +72,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     vs_random: Difference
     last_vs_first: Difference
     extreme: str = ""
+    reviewed: int = 0
+    coverage: tuple[Covered, ...] = ()
 
     @property
     def vs_first(self) -> Difference:
@@ -119,6 +124,7 @@ def figures(
     judged = np.flatnonzero(played.judged)
     if not len(judged):
         raise ValueError(f"the policy answered none of {len(rows)} rows of {split or 'the table'}: {played.counts()}")
+    reviewed = int(played.review.sum())
     part = played.table.subset(judged)
     first, last = models[0], models[-1]
     right = {name: part.correct(name).astype(np.float64) for name in models}
@@ -132,7 +138,7 @@ def figures(
         split=split,
         n=len(judged),
         left_out=left_out,
-        unanswered=len(rows) - len(judged),
+        unanswered=len(rows) - len(judged) - reviewed,
         first=first,
         last=last,
         quality=bootstrap(routed, draws, seed),
@@ -150,6 +156,8 @@ def figures(
         vs_random=paired_bootstrap(routed, blind, draws, seed),
         last_vs_first=paired_bootstrap(right[last], right[first], draws, seed),
         extreme={0.0: "no", 1.0: "every"}.get(float(called.mean()), ""),
+        reviewed=reviewed,
+        coverage=coverage(played) if reviewed else (),
     )
     return made, played
 

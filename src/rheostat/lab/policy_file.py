@@ -75,7 +75,7 @@ def _expected(figures: Figures) -> dict[str, Any]:
     return {
         "split": figures.split,
         "n": figures.n,
-        "left_out": sum(figures.left_out.values()) + figures.unanswered,
+        "left_out": sum(figures.left_out.values()) + figures.unanswered + figures.reviewed,
         "quality": _interval(figures.quality),
         "share": _interval(figures.share),
         "cost": _interval(figures.cost),

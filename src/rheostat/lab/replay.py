@@ -41,7 +41,7 @@ class ReplayResult:
     `answered` is False where the request ended in an error (`error` says which) or had to be left out because the policy
     asked a model whose outcome was not recorded. `label` is -1 there. `called` and `cancelled` are rows x models. `trouble`
     says on which rows the policy itself failed and why; there the default model answered, and not the policy. `review` is
-    True where the answer was marked for a person.
+    True where the answer was marked for a person; `guess` is the pool's own label, also where another was said in its place.
     """
 
     table: OutcomesTable
@@ -58,6 +58,7 @@ class ReplayResult:
     by: npt.NDArray[np.object_]
     trouble: npt.NDArray[np.object_]
     review: Bools
+    guess: Ints
     left_out: Mapping[str, int] = field(default_factory=dict)
     extra_labels: tuple[str, ...] = ()
 
@@ -247,7 +248,7 @@ class _Run:
         self.weights = np.zeros((n, m), np.float32)
         self.called, self.cancelled = np.zeros((n, m), dtype=bool), np.zeros((n, m), dtype=bool)
         self.reason, self.error, self.by, self.trouble = (np.full(n, "", dtype=object) for _ in range(4))
-        self.review = np.zeros(n, dtype=bool)
+        self.review, self.guess = np.zeros(n, dtype=bool), np.full(n, -1, np.int32)
         self.left_out: dict[str, int] = {}
 
     def rows(self) -> Iterator[Cells]:
@@ -359,6 +360,8 @@ class _Run:
             return
         label = ending.prediction.label
         self.label[row] = self.code.setdefault(label, len(self.code))  # a preset may say what no model ever did
+        guess = ending.guess if ending.guess is not None else label
+        self.guess[row] = self.code.setdefault(guess, len(self.code))
         if ending.prediction.confidence is not None:
             self.confidence[row] = ending.prediction.confidence
         for name, weight in ending.weights.items():
@@ -380,6 +383,7 @@ class _Run:
             by=self.by,
             trouble=self.trouble,
             review=self.review,
+            guess=self.guess,
             left_out=self.left_out,
             extra_labels=tuple(self.code)[len(self.table.labels) :],
         )

@@ -167,7 +167,7 @@ def _rivals(setting: _Setting) -> Safe:
     head = ["choice", "accuracy [95 %]", f"points over {first}", f"points over {last}", f"calls of {last} ({chosen})",
             "same share sent blindly", "cost", "P50 / P95 / P99", "rows used / left out"]  # fmt: skip
     base = setting.found[0]
-    left = f"{base.n} / {sum(base.left_out.values()) + base.unanswered}"
+    left = f"{base.n} / {sum(base.left_out.values()) + base.unanswered + base.reviewed}"
     gap = base.last_vs_first
     rows: list[list[Content]] = []
     for alone in base.alone:
@@ -181,7 +181,7 @@ def _rivals(setting: _Setting) -> Safe:
     for one, found in zip(setting.tuned, setting.found, strict=True):
         marked.append(len(rows))
         share = f"{found.share.mean:.1%} ({one.chosen.share.mean:.1%})"
-        used = f"{found.n} / {sum(found.left_out.values()) + found.unanswered}"
+        used = f"{found.n} / {sum(found.left_out.values()) + found.unanswered + found.reviewed}"
         rows.append([one.kind, _spread(found.quality), points(found.vs_first), points(found.vs_last), share,
                      f"{found.random:.2%}", f"{found.cost.mean:.4g}", _waits(found.latency_s), used])  # fmt: skip
     forms = facts((one.kind, tag("code", policy_form(one.policy))) for one in setting.tuned)
