@@ -47,7 +47,7 @@ def test_what_is_missing_or_contradicts_the_file_is_said(run: Run) -> None:
 
 def test_served_judged_updated_taken_up_and_evaluated(run: Run, place: Path) -> None:
     """The whole loop: the served choices are the records' propensities, and a second policy is judged from them."""
-    run(["train", "bandit", "--arms", "fast,large", "--segment", "task", "--floor", "0.2"])
+    run(["train", "bandit", "--arms", "fast,large", "--segment", "task", "--floor", "0.2", "--guard", "1"])
     config = (place / "rheostat.yaml").read_text()
     served = "policy: {file: bandit.yaml}"
     (place / "live.yaml").write_text(config.replace("policy: {cascade: {stages: [fast, large], threshold: 0.8}}", served))
