@@ -133,6 +133,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_verb_says_what_is_wrong(trap: str, verb: str, word: str, code: int) -> None:
     if verb == "report":
         pytest.importorskip("matplotlib")
+    if verb == "weights":
+        pytest.importorskip("torch")
     arguments = [f"{trap}.parquet" if each == "TABLE" else each for each in VERBS[verb]]
     found = CliRunner().invoke(app, arguments, env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"})
     if found.exception is not None and not isinstance(found.exception, SystemExit):
