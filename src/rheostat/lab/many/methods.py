@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from rheostat.lab.learned_file import mean_of
 from rheostat.lab.many.data import ManyData
 from rheostat.lab.many.forest import fit_forest
 from rheostat.lab.many.linear import fit_kernel, fit_means, fit_ridge
@@ -16,6 +15,7 @@ from rheostat.lab.many.neighbours import fit_clusters, fit_near
 from rheostat.lab.metrics import Floats
 from rheostat.lab.routers.data import Columns, folds
 from rheostat.lab.routers.learner import Setting
+from rheostat.lab.routers.learners import Mean
 
 _MOST: Final = 4_000  # rows that settings are chosen on: more would change the choice little
 _INNER: Final = 3
@@ -39,20 +39,6 @@ class Method:
     what: str
     fit: Callable[[ManyData, Setting], Predictor]
     grid: Sequence[Setting] = ({},)
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean of what several predictors say."""
-
-    members: tuple[Predictor, ...]
-
-    def predict(self, x: Columns) -> Floats:
-        found: Floats = np.mean([member.predict(x) for member in self.members], axis=0)
-        return found
-
-    def to_onnx(self) -> Any:
-        return mean_of([member.to_onnx() for member in self.members])
 
 
 def _mean(*names: str) -> Callable[[ManyData, Setting], Mean]:

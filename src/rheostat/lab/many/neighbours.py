@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from rheostat.lab.many.data import ManyData
-from rheostat.lab.metrics import Floats
-from rheostat.lab.routers.data import Columns
-from rheostat.lab.routers.graph import Graph, Scaled
+from rheostat.lab.routers.graph import Scaled
 from rheostat.lab.routers.learner import Setting
-
-
-@dataclass(frozen=True)
-class Near:
-    """Mean quality of the `count` nearest rows. It carries every row, so its file and its time grow with them."""
-
-    front: Scaled
-    rows: Columns
-    quality: Floats
-    count: int
-
-    def predict(self, x: Columns) -> Floats:
-        z, half = self.front.apply(x).astype(np.float32), 0.5 * (self.rows**2).sum(axis=1)
-        found = np.empty((len(z), self.quality.shape[1]))
-        for start in range(0, len(z), 1024):  # 1,024 rows at a time, whatever n
-            near = z[start : start + 1024] @ self.rows.T - half
-            at = np.argpartition(-near, self.count - 1, axis=1)[:, : self.count]
-            found[start : start + 1024] = self.quality[at].mean(axis=1)
-        return found
-
-    def to_onnx(self) -> Any:
-        graph = Graph()
-        near = graph.op("MatMul", self.front.write(graph), graph.hold(self.rows.T))
-        near = graph.op("Sub", near, graph.hold(0.5 * (self.rows**2).sum(axis=1)[None, :]))
-        at = graph.op("TopK", near, graph.hold([self.count], np.int64), outputs=2, axis=1)
-        found = graph.op("Gather", graph.hold(self.quality), at, axis=0)
-        mean = graph.op("ReduceMean", found, axes=[1], keepdims=0)
-        return graph.model(mean, self.front.width, self.quality.shape[1])
+from rheostat.lab.routers.neighbours import Near
 
 
 def fit_near(data: ManyData, setting: Setting) -> Near:
