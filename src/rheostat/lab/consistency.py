@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rheostat.chance import chance
 from rheostat.combine import combine
-from rheostat.lab.redecide import Again, Way, redecide, unpaid, unrecorded
+from rheostat.lab.redecide import Again, Way, asked_of, redecide, unrecorded
 from rheostat.signals.base import AnswerScorer
 from rheostat.types import RouteRecord
 
@@ -141,7 +141,7 @@ def _mixed_again(record: RouteRecord) -> Iterator[Mismatch]:
 
 def _decided_again(record: RouteRecord, again: Again) -> Iterator[Mismatch]:
     if again.stuck:
-        yield _mismatch(record, "calls", sorted(_asked(record)), sorted(again.asked), again.stuck)
+        yield _mismatch(record, "calls", sorted(asked_of(record.steps, record)), sorted(again.asked), again.stuck)
         return
     reason = (
         "the same policy decides otherwise on what the record holds: another pool state (availability, cost limit), "
@@ -149,8 +149,8 @@ def _decided_again(record: RouteRecord, again: Again) -> Iterator[Mismatch]:
     )
     if again.trouble:
         reason = f"the policy fails now: {again.trouble}"
-    if again.asked != _asked(record):
-        yield _mismatch(record, "calls", sorted(_asked(record)), sorted(again.asked), reason)
+    if again.asked != asked_of(record.steps, record):
+        yield _mismatch(record, "calls", sorted(asked_of(record.steps, record)), sorted(again.asked), reason)
     if _far(record.weights, again.weights):
         yield _mismatch(record, "weights", dict(record.weights), dict(again.weights), reason)
     elif again.label != record.label:
@@ -174,16 +174,6 @@ def _signals_again(record: RouteRecord, way: Way) -> Iterator[Mismatch]:
             if name in record.signals and _apart(record.signals[name], made.get(name)):
                 reason = "its scorer gives another value now: its file changed, or it depends on more than the request"
                 yield _mismatch(record, f"signal {name}", record.signals[name], made.get(name), reason)
-
-
-def _asked(record: RouteRecord) -> frozenset[str]:
-    """The models that the policy or the ladder called; a peer that stood in counts as the model it stood for."""
-    named = {model for step in record.steps if _is_call(step.kind, step.reason) for model in step.models}
-    return frozenset(named - unpaid(record))
-
-
-def _is_call(kind: str, reason: str) -> bool:
-    return kind == "call" or (kind == "fallback" and reason.startswith("L3") and ", asking " in reason)
 
 
 def _far(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

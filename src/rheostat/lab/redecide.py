@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from rheostat.engine.journey import Journey, Route
 from rheostat.policies import Policy, Rules, models_of, walk
 from rheostat.resilience.ladder import FallbackSettings, Link
 from rheostat.signals.base import AnswerScorer, Scorer
-from rheostat.types import Context, ModelView, Outcome, Request, RouteRecord, text_of
+from rheostat.types import Context, ModelView, Outcome, Request, RouteRecord, Step, text_of
 
 _INPUT: Final = ("text", "data")
 
@@ -80,20 +80,33 @@ def redecide(record: RouteRecord, way: Way) -> Again:
     journey = Journey(route, Context(way.request(record), signals, way.views, record.held))
     left = list(record.outcomes)
     journey.start(0.0)
-    asked = set(journey.in_flight)
     while journey.ending is None:
         outcome = next((one for one in left if one.model in journey.in_flight), None)
         if outcome is None:
             waiting = ", ".join(sorted(journey.in_flight)) or "nothing"
-            return Again(asked=frozenset(asked), stuck=f"it now asks {waiting}, whose answer the record does not hold")
+            return Again(
+                asked=asked_of(journey.steps, record), stuck=f"it now asks {waiting}, whose answer the record does not hold"
+            )
         left.remove(outcome)
         journey.started |= {attempt.model for attempt in outcome.attempts}  # peers that stood in are used up
         journey.arrived(outcome, outcome.elapsed_s)
-        asked |= journey.in_flight
-    asked -= unpaid(record)
     ending = journey.ending
     label = ending.prediction.label if ending.prediction is not None else None
-    return Again(asked=frozenset(asked), weights=ending.weights, label=label, trouble=journey.trouble or "")
+    asked = asked_of(journey.steps, record)
+    return Again(asked=asked, weights=ending.weights, label=label, trouble=journey.trouble or "")
+
+
+def asked_of(steps: Sequence[Step], record: RouteRecord) -> frozenset[str]:
+    """Return the models that the policy or the ladder named in `steps`, without those the request could not pay for.
+
+    A peer that stood in counts as the model it stood for.
+    """
+    named = {model for step in steps if _is_call(step.kind, step.reason) for model in step.models}
+    return frozenset(named - unpaid(record))
+
+
+def _is_call(kind: str, reason: str) -> bool:
+    return kind == "call" or (kind == "fallback" and reason.startswith("L3") and ", asking " in reason)
 
 
 def unpaid(record: RouteRecord) -> set[str]:
