@@ -86,12 +86,13 @@ SAID: dict[str, dict[str, tuple[str, int]]] = {
     },
     "strangers": {
         **dict.fromkeys(
-            ("tune", "report", "experiment", "replay", "curve", "retune", "calibrate", "quality", "bandit"),
+            ("tune", "report", "experiment", "replay", "curve", "calibrate", "quality", "bandit"),
             ("100% of its answers are labels that are never right", 0),
         ),
         "calibrate": ("100% of its answers are labels that are never right.*all 186 answers are wrong", 1),
         "advise": ("No advice can be given: small: 100% of its answers are labels that are never right", 1),
         "router": ("100% of its answers are labels that are never right", 2),
+        "retune": ("in the (old|new) table: 100% of its answers are labels that are never right", 1),
     },
     "repeated": dict.fromkeys(
         (*EASY, "calibrate", "router", "quality", "bandit"), ("distinct inputs (stand|occur) in more than one split", 0)
