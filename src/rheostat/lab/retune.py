@@ -15,7 +15,7 @@ from rheostat.lab.goal import Goal, GoalError
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.reliability import ece
 from rheostat.lab.replay import ReplayResult, replay
-from rheostat.lab.traps import label_mismatch
+from rheostat.lab.traps import traps
 from rheostat.lab.tune import Tuned, by_cost, choose_policy, notes
 from rheostat.lab.verdict import WORTH
 from rheostat.policies import Blend, Cascade, Delegate, Policy, models_of
@@ -102,8 +102,9 @@ def retune(
         if missing := [name for name in names if name not in table.models]:
             raise RetuneError(f"the {word} table has no model {missing[0]!r}, which the policy asks; it has: "
                               f"{', '.join(table.models)}")  # fmt: skip
-        for flag in label_mismatch(table, names):
-            raise RetuneError(f"{flag.about} in the {word} table: {flag.text}")
+        strange = [flag for flag in traps(table, names, thresholds=False) if flag.kind == "label mismatch"]
+        if strange:
+            raise RetuneError(f"{strange[0].about} in the {word} table: {strange[0].text}")
     stages = _stages(policy, after)
     old, new = _paired(before, after, stages)
     last = stages[-1]
