@@ -15,7 +15,7 @@ from rheostat.build import Wiring, build, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
-from rheostat.errors import ConfigError, NotFound, Problem, RheostatError
+from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
 from rheostat.resilience.holds import Holds
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
@@ -120,6 +120,8 @@ class Router:
 
         `timeout_s` may shorten the route's deadline and `max_cost` lower what it may cost; neither can raise it.
         """
+        if max_cost is not None and not max_cost > 0.0:
+            raise BadRequest(f"max_cost is a number above 0, got {max_cost}", "max_cost")
         now = self.clock.monotonic()
         lane = self._wiring.plan.lanes.get(route)
         limit = lane.deadline_s if lane is not None else 0.0

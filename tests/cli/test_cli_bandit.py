@@ -37,6 +37,8 @@ def test_from_outcomes_to_a_file_and_on_from_records(run: Run, place: Path) -> N
 def test_what_is_missing_or_contradicts_the_file_is_said(run: Run) -> None:
     assert "--arms" in run(["train", "bandit"], code=2).stderr
     run(["train", "bandit", "--arms", "a,b"])
+    assert "is there already" in run(["train", "bandit", "--arms", "a,b"], code=2).stderr
+    run(["train", "bandit", "--arms", "a,b", "--force"])
     wrong = run(["train", "bandit", "--policy-file", "bandit.yaml", "--algorithm", "epsilon"], code=2)
     assert "make a new one" in " ".join(wrong.stderr.replace("│", " ").split())
     assert "needs `features`" in " ".join(

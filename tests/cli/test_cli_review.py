@@ -46,6 +46,10 @@ def test_the_queue_the_sheet_and_the_labels(records: str, run: Run) -> None:
     assert "2 answers wait for a person" in run(["review", records]).stdout
     assert "confidence 0.3000 < 0.6" in run(["review", records]).stdout
     assert "2 answers wait; wrote queue.csv" in run(["review", records, "--out", "queue.csv"]).stdout
+    before = Path("queue.csv").read_bytes()
+    assert "is there already" in run(["review", records, "--out", "queue.csv"], code=2).stderr
+    assert "is there already" in run(["review", records, "--out", records, "--force"], code=2).stderr
+    assert Path("queue.csv").read_bytes() == before
     sheet = rows("queue.csv")
     assert [(row["label"], row["guess"], row["text"]) for row in sheet] == [
         ("", "yes", "0.3 =1+1 这条评论"),

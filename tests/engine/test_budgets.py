@@ -122,3 +122,10 @@ def test_a_peer_is_asked_only_if_it_can_be_paid() -> None:
     (served,) = bench.run({"max_cost": 10.0})
     assert served.error is not None
     assert bench.backend("large").calls == 0
+
+
+def test_a_try_that_cannot_be_paid_for_is_not_made_again() -> None:
+    bench = Bench(CASCADE, pair([Act(Prediction("a", 0.6), 0.1)], [Act(ModelError("crashed", "x"), 0.1)] * 4), retry=3)
+    (served,) = bench.run({"max_cost": 42.0})
+    assert served.record.cost <= 42.0
+    assert bench.backend("large").calls == 1

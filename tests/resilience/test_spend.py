@@ -119,3 +119,10 @@ def test_a_request_that_called_nothing_moves_nothing() -> None:
 def test_settings_that_make_no_sense_are_refused(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         SpendSettings(**fields)  # type: ignore[arg-type]
+
+
+def test_a_budget_that_counts_another_thing_after_a_reload_begins_anew() -> None:
+    spends = Spends()
+    spends.note((SHARE,), None, ("large",), 40.0, 0.0)
+    by_cost = Spend(name="large", settings=SpendSettings(cost=5.0), unit=40.0)
+    assert (spends.used(SHARE), spends.used(by_cost)) == (1.0, 0.0)

@@ -56,6 +56,8 @@ def experiment(
     from rheostat.lab.experiment import parse_metric
     from rheostat.lab.outcomes_file import load
 
+    if out and Path(out).exists() and Path(out).samefile(outcomes):
+        raise typer.BadParameter(f"--report {out} is the outcomes table itself; name another file")
     table = load(outcomes)
     name, part = rows_of(table, split)
     policies = _contenders(policy)
@@ -105,7 +107,7 @@ def _contenders(pairs: Sequence[str]) -> dict[str, Contender]:
             given = given_policy(None, "", text, None)
         else:
             given = given_policy(None, "", None, text)
-        found[name] = Contender(given.policy, given.scorers, given.fallback)
+        found[name] = Contender(given.policy, given.scorers, given.fallback, given.spends, given.max_cost)
     return found
 
 

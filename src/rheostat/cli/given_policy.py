@@ -24,6 +24,7 @@ class Given(NamedTuple):
     scorers: tuple[Scorer | AnswerScorer, ...] = ()
     fallback: FallbackSettings | None = None
     spends: tuple[Spend, ...] = ()
+    max_cost: float = float("inf")
 
 
 def given_policy(config: str | None, route: str, policy_file: str | None, written: str | None) -> Given:
@@ -85,7 +86,9 @@ def _of_config(config: str, route: str) -> Given:
     scorers += [TextFeatures(features)] if features else []
     budgets = spends_of(loaded.config.budgets, [model.cost for model in loaded.config.models.values()])
     read = tuple(spend for spend in budgets.values() if not set(spend.signals).isdisjoint(signals_of(policy)))
-    return Given(f"route {route} of {config}", policy, tuple(scorers), loaded.config.routes[route].fallback, read)
+    settings = loaded.config.routes[route]
+    limit = settings.max_cost if settings.max_cost is not None else float("inf")
+    return Given(f"route {route} of {config}", policy, tuple(scorers), settings.fallback, read, limit)
 
 
 def _built_in(name: str, policy: Policy) -> Given:

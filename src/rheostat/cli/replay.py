@@ -50,7 +50,8 @@ def replay(
     models = stages_of(table, stages)
     try:
         found, played = figures(
-            given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers, spends=given.spends
+            given.policy, part, models, split=name, fallback=given.fallback, scorers=given.scorers, spends=given.spends,
+            max_cost=given.max_cost,
         )  # fmt: skip
         rate = _rate(given.policy, part, given)
     except (ValueError, KeyError) as error:
@@ -105,5 +106,5 @@ def _rate(policy: Policy, table: OutcomesTable, given: Given) -> float:
 
     part = table.subset(np.arange(min(len(table), _TIMED)))
     began = time.perf_counter()
-    play(policy, part, scorers=given.scorers, spends=given.spends)
+    play(policy, part, scorers=given.scorers, spends=given.spends, max_cost=given.max_cost)
     return len(part) / max(time.perf_counter() - began, 1e-9)

@@ -91,10 +91,22 @@ def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal)
 
     given = given_policy(None, "", place, None)
     chosen, _ = figures(
-        given.policy, table.select(split="dev"), names, split="dev", scorers=given.scorers, spends=given.spends
+        given.policy,
+        table.select(split="dev"),
+        names,
+        split="dev",
+        scorers=given.scorers,
+        spends=given.spends,
+        max_cost=given.max_cost,
     )
     reported, _ = figures(
-        given.policy, table.select(split="test"), names, split="test", scorers=given.scorers, spends=given.spends
+        given.policy,
+        table.select(split="test"),
+        names,
+        split="test",
+        scorers=given.scorers,
+        spends=given.spends,
+        max_cost=given.max_cost,
     )
     return Tuned(
         kind=Path(place).name, stages=names, goal=goal, policy=given.policy, chosen=chosen, reported=reported

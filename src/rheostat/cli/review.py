@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ def review(
     out: Annotated[str | None, typer.Option(help="Write all that waits to this CSV sheet, to fill in `label`.")] = None,
     labels: Annotated[str | None, typer.Option(help="Read the labels of a filled-in sheet back as judgements.")] = None,
     route: Annotated[str | None, typer.Option(help="Only requests of this route.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the file of --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the answers that a person should look at; hand them out as a sheet and take the labels back.
@@ -33,6 +35,8 @@ def review(
 
     if out is not None and labels is not None:
         raise typer.BadParameter("--out hands a sheet out, --labels takes one back: one at a time")
+    if out is not None and Path(out).exists() and (not force or Path(out).samefile(records)):
+        raise typer.BadParameter(f"{out} is there already, perhaps with labels; name another --out, or add --force")
     if labels is not None:
         taken = take_sheet(labels, records, time.time())
         if as_json:

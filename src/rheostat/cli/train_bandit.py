@@ -35,6 +35,7 @@ def bandit(
     floor: Annotated[float | None, typer.Option(help="Least share of every model.")] = None,
     guard: Annotated[float | None, typer.Option(help="Relative loss to the best single model that is allowed.")] = None,
     out: Annotated[str, typer.Option(help="Where the policy file goes.")] = "bandit.yaml",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is not the one gone on from.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a bandit that knows what labelled outcomes say, or bring one up to date from records and feedback.
@@ -64,6 +65,9 @@ def bandit(
         policy, updates = _learned(_policy(before, given), table, from_records, price, (weight, most))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    goes_on = policy_file is not None and Path(out).exists() and Path(out).samefile(policy_file)
+    if Path(out).exists() and not force and not goes_on:
+        raise typer.BadParameter(f"{out} is there already; --force writes over it, --policy-file {out} brings it up to date")
     hashed = ""
     if table is not None:
         versions, hashed = {name: info.version for name, info in table.model_info.items()} | versions, table.data_hash

@@ -248,6 +248,9 @@ class Engine:
 
 
 def _tries(lane: Lane, request: Request) -> int:
+    """One try where the model was named by hand, and where every try has to be paid for (`max_cost`)."""
+    if request.max_cost != float("inf"):
+        return 1
     return 1 if request.force_model is not None else 1 + lane.route.fallback.retry
 
 

@@ -102,6 +102,7 @@ def figures(
     scorers: Sequence[Scorer | AnswerScorer] = (),
     default: str | None = None,
     spends: Sequence[Spend] = (),
+    max_cost: float = float("inf"),
 ) -> tuple[Figures, ReplayResult]:
     """Replay `policy` and compare it with each model alone, the oracle and blind chance.
 
@@ -110,7 +111,7 @@ def figures(
             besides are needed too.
         split: what to call these rows.
         draws, seed: of the bootstrap.
-        fallback, scorers, default, spends: as for `replay`.
+        fallback, scorers, default, spends, max_cost: as for `replay`.
 
     Raises:
         ValueError: no row can be used.
@@ -120,7 +121,9 @@ def figures(
     left_out = table.left_out(needed)
     if not len(rows):
         raise ValueError(f"{split or 'the table'} has no row that can be used: {left_out or 'it is empty'}")
-    played = replay(policy, table.subset(rows), fallback=fallback, scorers=scorers, default=default, spends=spends)
+    played = replay(
+        policy, table.subset(rows), fallback=fallback, scorers=scorers, default=default, spends=spends, max_cost=max_cost
+    )
     judged = np.flatnonzero(played.judged)
     if not len(judged):
         raise ValueError(f"the policy answered none of {len(rows)} rows of {split or 'the table'}: {played.counts()}")

@@ -18,7 +18,7 @@ from rheostat.lab.replay import ReplayResult, replay
 from rheostat.lab.traps import traps
 from rheostat.lab.tune import Tuned, by_cost, choose_policy, notes
 from rheostat.lab.verdict import WORTH
-from rheostat.policies import Blend, Cascade, Delegate, Policy, models_of
+from rheostat.policies import Blend, Cascade, Delegate, Policy, models_of, signals_of
 from rheostat.signals.base import AnswerScorer, Scorer
 
 SHARE_MOVES: Final = 0.02
@@ -98,6 +98,8 @@ def retune(
         RetuneError: no common rows, different right labels, a model that one table lacks or whose labels are others.
     """
     names = models_of(policy)
+    if moving := [name for name in signals_of(policy) if name.startswith("spend.")]:
+        raise RetuneError(f"the policy's threshold is moved by a budget ({moving[0]}), so there is none to tune")
     for table, word in ((before, "old"), (after, "new")):
         if missing := [name for name in names if name not in table.models]:
             raise RetuneError(f"the {word} table has no model {missing[0]!r}, which the policy asks; it has: "

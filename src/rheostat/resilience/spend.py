@@ -144,11 +144,11 @@ class Spends:
 
     def threshold(self, spend: Spend) -> float:
         """Return where the threshold of a budget for all tenants stands, in [0, 1]."""
-        return _threshold(self._states.get(spend.name) or spend.begin())
+        return _threshold(self._states.get(_key(spend, None)) or spend.begin())
 
     def used(self, spend: Spend) -> float:
         """Return the mean use so far of a budget for all tenants: a share of requests, or a cost; 0 before the first."""
-        state = self._states.get(spend.name)
+        state = self._states.get(_key(spend, None))
         if state is None or not state.requests:
             return 0.0
         return state.used / state.requests * (1.0 if spend.settings.share is not None else spend.unit)
@@ -165,7 +165,10 @@ def _threshold(state: SpendState) -> float:
 
 
 def _key(spend: Spend, tenant: str | None) -> str:
-    return spend.name if spend.settings.per == "all" else f"{spend.name}/{short_key(tenant or '')}"
+    """Where a budget's state is kept; one that counts another thing after a reload begins anew."""
+    counted = "share" if spend.settings.share is not None else f"cost of {spend.unit:g}"
+    whose = "" if spend.settings.per == "all" else f"/{short_key(tenant or '')}"
+    return f"{spend.name}/{counted}{whose}"
 
 
 def _day(wall: float) -> int:

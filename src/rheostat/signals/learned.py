@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -56,6 +57,8 @@ class LearnedCard(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.features and not self.embedding:
             raise ValueError("`features` and `embedding` are both empty: the model would take nothing")
+        if self.quantiles and (len(self.quantiles) < 2 or any(low > high for low, high in pairwise(self.quantiles))):
+            raise ValueError("`quantiles` must be two or more rising numbers")
         if not self.outputs or len(set(self.outputs)) != len(self.outputs):
             raise ValueError(f"`outputs` must name each output once, got {list(self.outputs)}")
         if "" in self.outputs and len(self.outputs) > 1:

@@ -114,7 +114,11 @@ def claims_of(
         if kind in ("gain", "blend"):
             parts = [paired_bootstrap(right, single).p for single in alone.values()]
         elif kind == "save":
-            parts = [paired_bootstrap(right + margin, alone[against]).p, paired_bootstrap((1.0 - WORTH) * price, spent).p]
+            unseen = 0.0 if (right != alone[against]).any() else (1.0 - margin) ** len(right)  # no resample shows a loss
+            parts = [
+                max(unseen, paired_bootstrap(right + margin, alone[against]).p),
+                paired_bootstrap((1.0 - WORTH) * price, spent).p,
+            ]
         else:
             parts = [_trade(reported, right, spent, alone, part.model(choice.stages[-1]).cost[judged])]
         return max(parts if kind == "blend" else [*parts, reported.vs_random.p])

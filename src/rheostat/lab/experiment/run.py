@@ -25,17 +25,20 @@ from rheostat.lab.replay import replay
 from rheostat.lab.segments import Segments, by_meta, coded, meta_values
 from rheostat.policies import Policy, models_of
 from rheostat.resilience.ladder import FallbackSettings
+from rheostat.resilience.spend import Spend
 from rheostat.signals.base import AnswerScorer, Scorer
 
 Progress = Callable[[str], None]
 
 
 class Contender(NamedTuple):
-    """A policy to compare, with what it needs besides: the scorers of its signals, and its route's ladder."""
+    """A policy to compare, with what it needs besides: the scorers of its signals, its route's ladder, budgets and limit."""
 
     policy: Policy
     scorers: tuple[Scorer | AnswerScorer, ...] = ()
     fallback: FallbackSettings | None = None
+    spends: tuple[Spend, ...] = ()
+    max_cost: float = float("inf")
 
 
 def experiment(
@@ -130,7 +133,7 @@ class _Run:
         complete = table.complete(needed)
         self.left_out = table.left_out(needed)
         if cluster:
-            lacking = complete & np.array([value is None for value in meta_values(table, cluster)])
+            lacking = complete & np.array([value is None for value in meta_values(table, cluster)], dtype=bool)
             if lacking.any():
                 self.left_out[f"no {cluster}"] = int(lacking.sum())
                 complete &= ~lacking
@@ -150,7 +153,8 @@ class _Run:
         everything = Traffic(self.table)
         for name, one in self.policies.items():
             progress(f"replaying {name} over {n:,} rows")
-            played = replay(one.policy, self.table, fallback=one.fallback, scorers=one.scorers)
+            played = replay(one.policy, self.table, fallback=one.fallback, scorers=one.scorers,
+                            spends=one.spends, max_cost=one.max_cost)  # fmt: skip
             self.unanswered[name] = int((~played.judged & ~played.review).sum())
             self.failed[name] = played.failed
             self.reviewed[name] = int(played.review.sum())
