@@ -56,7 +56,8 @@ def test_served_judged_updated_taken_up_and_evaluated(run: Run, place: Path) -> 
     assert served in (place / "live.yaml").read_text()
     with SyncRouter("live.yaml") as router:
         for i in range(300):
-            answer = router.predict(f"strings are sequences, {i}", meta={"task": "a" if i % 2 else "b"})
+            task = "a" if i % 2 else "b"  # ids are given, because chance is drawn from them
+            answer = router.predict(f"strings are sequences, {i}", meta={"task": task}, request_id=f"first-{i}")
             model = answer.record.selected_model
             good = chance("good", f"{i}{model}") < (0.9 if model == "large" else 0.5)
             router.feedback(Feedback(request_id=answer.record.id, wall=100.0 + i, reward=float(good)))
@@ -66,7 +67,7 @@ def test_served_judged_updated_taken_up_and_evaluated(run: Run, place: Path) -> 
     said = run(update).stdout
     assert "2 values of task learn on their own" in said
     with SyncRouter("live.yaml") as router:
-        later = [router.predict("x", meta={"task": "a"}).record for _ in range(20)]
+        later = [router.predict("x", meta={"task": "a"}, request_id=f"later-{i}").record for i in range(20)]
     assert sum(one.selected_model == "large" for one in later) > 10
     assert {round(one.propensity, 3) for one in later} <= {0.8, 0.2}
     judged = run(["ope", "records.sqlite", "--policy", "large", "--by", "task", "--cluster", "request"]).stdout
