@@ -45,6 +45,11 @@ def test_what_is_missing_or_contradicts_the_file_is_said(run: Run) -> None:
         run(["train", "bandit", "--arms", "a,b", "--algorithm", "linucb"], code=2).stderr.split()
     )
     assert "there is no file" in run(["train", "bandit", "--policy-file", "none.yaml"], code=1).stderr
+    unknown = run(["train", "bandit", "--arms", "a,b", "--algorithm", "ucb", "--force"], code=2).stderr
+    assert "one of thompson" in " ".join(unknown.replace("│", " ").split())
+    for bad in ("nan", "-1"):
+        said = run(["train", "bandit", "outcomes.parquet", "--weight", bad, "--force"], code=2).stderr
+        assert "above 0" in " ".join(said.replace("│", " ").split())
 
 
 def test_served_judged_updated_taken_up_and_evaluated(run: Run, place: Path) -> None:

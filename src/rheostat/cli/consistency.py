@@ -74,7 +74,8 @@ def _tell(found: Consistency) -> None:
         for reason, count in sorted(counts.items(), key=lambda pair: -pair[1]):
             say(f"  {word}: {count:,} x {reason}")
     if not found.kinds:
-        say("nothing differs from what was served" if found.mixed or found.decided else "nothing could be compared")
+        differs = "nothing differs from what was served" if found.mixed or found.decided else "nothing could be compared"
+        say(differs if found.decided or not found.mixed else f"{differs}, as far as mixing goes; no decision was compared")
         return
     say(f"differences: {', '.join(f'{what} {count:,} x' for what, count in sorted(found.kinds.items()))}")
     for one in found.mismatches[:20]:

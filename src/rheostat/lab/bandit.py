@@ -113,8 +113,11 @@ def warm_start(
         only: arms to warm; None for all that nothing is known of yet.
 
     Raises:
-        ValueError: an arm is not in the table, it has no judged rows, or LinUCB's features are needed (it learns live).
+        ValueError: an arm is not in the table, it has no judged rows, LinUCB's features are needed (it learns live), or a count
+            is no number above 0.
     """
+    if not (0.0 < weight < float("inf") and 0.0 < most < float("inf")):
+        raise ValueError(f"`weight` and `most` are finite numbers above 0, got {weight} and {most}")
     if policy.algorithm == "linucb":
         raise ValueError("an outcomes table keeps no signals, so `linucb` learns from records alone: use --from-records")
     arms = [arm for arm in policy.arms if arm not in policy.seen] if only is None else list(only)

@@ -97,6 +97,8 @@ class Bandit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         require(0.0 <= self.floor * len(self.arms) < 1.0, "`floor` times the number of arms must stay below 1")
         require(self.prior > 0.0 and isfinite(self.prior), "`prior` must be above 0")
         require(self.width > 0.0 and isfinite(self.width), "`width` must be above 0")
+        known = ("thompson", "epsilon", "linucb")
+        require(self.algorithm in known, f"`algorithm` is one of {', '.join(known)}, got {self.algorithm!r}")
         require(self.algorithm != "linucb" or bool(self.features), "`linucb` needs `features`, the signals it reads")
         require(len(self.features) <= MOST_SIGNALS, f"at most {MOST_SIGNALS} `features`")
         size = len(self.features) + 1
