@@ -113,7 +113,7 @@ def warm_start(
         only: arms to warm; None for all that nothing is known of yet.
 
     Raises:
-        ValueError: an arm is not in the table, it has no judged rows, LinUCB's features are needed (it learns live), or a count
+        ValueError: an arm is not in the table, it has no judged rows, LinUCB is asked for (it learns live), or a count
             is no number above 0.
     """
     if not (0.0 < weight < float("inf") and 0.0 < most < float("inf")):
