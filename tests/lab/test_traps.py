@@ -29,7 +29,7 @@ VERBS = {
     "quality": ["train", "quality", "TABLE", "--method", "ridge", "--force"],
     "weights": ["train", "weights", "TABLE", "--fit-on", "dev", "--choose-on", "dev", "--force"],
     "difficulty": ["train", "difficulty", "TABLE", "--force"],
-    "bandit": ["train", "bandit", "TABLE"],
+    "bandit": ["train", "bandit", "TABLE", "--force"],
 }
 EASY = ("tune", "report", "experiment", "replay", "curve", "advise", "retune")
 NO_ROWS = "no row|no rows|0 rows|empty|no row id in common|nothing to calibrate"
