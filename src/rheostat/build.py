@@ -133,16 +133,16 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         default=settings.fallback.default or (named[0] if named else allowed[0]),
         answer_scorers=tuple(scorer for scorer in wanted if isinstance(scorer, AnswerScorer)),
     )
-    budgets = spends_of(loaded.config.budgets, [model.cost for model in loaded.config.models.values()])
+    costs = [model.cost for model in loaded.config.models.values()]
     held = tuple((part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None)
     return Lane(
         name=name,
         route=route,
         deadline_s=float(settings.deadline),
-        max_cost=settings.max_cost if settings.max_cost is not None else float("inf"),
+        max_cost=settings.limit,
         scorers=tuple(own),
         held=held,
-        spends=tuple(spend for spend in budgets.values() if not set(needed).isdisjoint(spend.signals)),
+        spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
     )

@@ -203,3 +203,12 @@ def test_a_budget_makes_the_signal_that_a_threshold_names(tmp_path: pathlib.Path
     assert "did you mean `large`?" in stranger.message
     (broken,) = problems(tmp_path, BUDGETED.replace("share: 0.2", "share: 2"))
     assert broken.path.startswith("budgets.monthly")
+
+
+def test_a_budget_that_only_a_rule_reads_is_read(tmp_path: pathlib.Path) -> None:
+    rule = "{rules: [{when: 'signals[\"spend.monthly.left\"] > 5.0', use: large}]}"
+    text = BUDGETED.replace("{cascade: {stages: [fast, large], threshold: spend.monthly}}", rule)
+    loaded = load(tmp_path, text.replace("{share: 0.2, models: [large]}", "{day: 20}"))
+    assert not [warning for warning in loaded.warnings if "budget" in warning.message]
+    (wrong,) = problems(tmp_path, text)  # without `day` there is no such signal
+    assert "spend.monthly.left" in wrong.message

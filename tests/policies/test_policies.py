@@ -408,6 +408,17 @@ def test_every_policy_obeys_the_laws(node: object, outcomes: dict[str, Outcome],
     assert set(called) <= set(MODELS)
 
 
+@pytest.mark.parametrize(
+    ("when", "read"),
+    [
+        ('signals["spend.daily.left"] < 5.0', ("spend.daily.left",)),
+        ("signals.length > 3.0 && signals['w.m'] < 0.5", ("length", "w.m")),
+    ],
+)
+def test_a_rule_names_the_signals_it_reads(when: str, read: tuple[str, ...]) -> None:
+    assert signals_of(parse_policy({"rules": [{"when": when, "use": "m0"}]})) == read
+
+
 def test_every_kind_is_drawn() -> None:
     assert set(KINDS) == {
         "bandit",

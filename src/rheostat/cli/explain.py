@@ -59,7 +59,9 @@ def _configured(config: str) -> str:
 
 
 def _is_lines(place: str) -> bool:
-    return Path(place).suffix.lower() in (".jsonl", ".ndjson", ".json", ".log")
+    from rheostat.lab.records import LINES
+
+    return Path(place).suffix.lower() in LINES
 
 
 def _from_sqlite(place: str, request_id: str | None) -> tuple[RouteRecord | None, list[Feedback]]:

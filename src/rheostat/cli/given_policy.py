@@ -84,11 +84,10 @@ def _of_config(config: str, route: str) -> Given:
     ]
     features = tuple(signal for signal in signals_of(policy) if signal in FEATURES and signal not in own)
     scorers += [TextFeatures(features)] if features else []
-    budgets = spends_of(loaded.config.budgets, [model.cost for model in loaded.config.models.values()])
-    read = tuple(spend for spend in budgets.values() if not set(spend.signals).isdisjoint(signals_of(policy)))
+    costs = [model.cost for model in loaded.config.models.values()]
+    spends = tuple(spends_of(loaded.config.budgets, costs, signals_of(policy)).values())
     settings = loaded.config.routes[route]
-    limit = settings.max_cost if settings.max_cost is not None else float("inf")
-    return Given(f"route {route} of {config}", policy, tuple(scorers), settings.fallback, read, limit)
+    return Given(f"route {route} of {config}", policy, tuple(scorers), settings.fallback, spends, settings.limit)
 
 
 def _built_in(name: str, policy: Policy) -> Given:

@@ -90,24 +90,13 @@ def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal)
     from rheostat.lab.tune import Tuned
 
     given = given_policy(None, "", place, None)
-    chosen, _ = figures(
-        given.policy,
-        table.select(split="dev"),
-        names,
-        split="dev",
-        scorers=given.scorers,
-        spends=given.spends,
-        max_cost=given.max_cost,
-    )
-    reported, _ = figures(
-        given.policy,
-        table.select(split="test"),
-        names,
-        split="test",
-        scorers=given.scorers,
-        spends=given.spends,
-        max_cost=given.max_cost,
-    )
+    chosen, reported = (
+        figures(
+            given.policy, table.select(split=split), names, split=split, scorers=given.scorers, spends=given.spends,
+            max_cost=given.max_cost,
+        )[0]
+        for split in ("dev", "test")
+    )  # fmt: skip
     return Tuned(
         kind=Path(place).name, stages=names, goal=goal, policy=given.policy, chosen=chosen, reported=reported
     )  # fmt: skip

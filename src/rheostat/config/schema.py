@@ -38,6 +38,11 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.max_cost is not None:
             _more_than_zero("max_cost", self.max_cost)
 
+    @property
+    def limit(self) -> float:
+        """What one request may cost; infinity without `max_cost`."""
+        return float("inf") if self.max_cost is None else self.max_cost
+
 
 class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where route records go: a file of JSON lines, an SQLite file, both or none. `input: raw` also keeps the input

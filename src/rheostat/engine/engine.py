@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from rheostat.clock import Clock
+from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
-from rheostat.engine.journey import SIGNAL_ERROR, Ending, Journey, Route
+from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.record import status_of, summary
 from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool

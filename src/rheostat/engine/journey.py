@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rheostat.combine import combine
-from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError
+from rheostat.engine.ending import Ending, held_to, no_answer, why
+from rheostat.errors import ModelError
 from rheostat.policies import Policy, Use
 from rheostat.resilience.ladder import FallbackSettings, Link, next_rung, peer_of
-from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Hold, Outcome, Prediction, Step
+from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Outcome, Prediction, Step
 
 if TYPE_CHECKING:
     from rheostat.signals.base import AnswerScorer
@@ -39,23 +40,6 @@ class Route(Struct, frozen=True, kw_only=True):
     links: Mapping[str, Link]
     default: str
     answer_scorers: tuple[AnswerScorer, ...] = ()
-
-
-class Ending(Struct, frozen=True, kw_only=True):
-    """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered."""
-
-    prediction: Prediction | None = None
-    error: RheostatError | None = None
-    weights: Mapping[str, float] = {}
-    by: str = ""
-    reason: str = ""
-    level: int = 0
-    fallback_reason: str = ""
-    propensity: float = 1.0
-    hold: Hold | None = None
-    missing: tuple[str, ...] = ()
-    review: str = ""
-    guess: str | None = None
 
 
 class Journey:
@@ -274,7 +258,7 @@ class Journey:
             by=self.by or answer.by,
             reason=answer.reason,
             level=level,
-            fallback_reason=_why(self.history, level) if level else "",
+            fallback_reason=why(self.history, level) if level else "",
             propensity=answer.propensity,
             hold=answer.hold,
             missing=answer.missing,
@@ -312,7 +296,9 @@ class Journey:
         elif rung.preset and self.fallback.preset is not None:
             self._fell(5, self.fallback.preset.prediction(), {})
         else:
-            self._end(Ending(error=self._nothing(may_call), by=self.by, fallback_reason=self.falling or ""))
+            self._end(
+                Ending(error=no_answer(self.history, self.falling, may_call), by=self.by, fallback_reason=self.falling or "")
+            )
         return ()
 
     def _fell(self, level: int, prediction: Prediction | None, weights: Mapping[str, float]) -> None:
@@ -327,27 +313,6 @@ class Journey:
             fallback_reason=self.falling or "",
         )
         self._end(ending)
-
-    def _nothing(self, may_call: bool) -> RheostatError:
-        if not may_call:
-            return DeadlineExceeded("the request's deadline passed before any model answered")
-        failures = [(o.model, o.failure) for o in self.history if o.failure is not None]
-        kinds = {failure.kind for _, failure in failures}
-        if kinds == {"input_too_large"}:
-            return ModelError("input_too_large", failures[-1][1].message)
-        if kinds == {"over_budget"}:
-            return ModelError("over_budget", failures[-1][1].message)
-        kinds.discard("input_too_large")  # the others could have taken it
-        told = "; ".join(f"{model}: {kind}" for model, kind in _told(self.history))
-        waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]
-        if kinds and kinds <= {"timeout", "deadline"}:
-            status = 504
-        elif kinds <= {"unavailable", "overloaded", "rate_limited"}:
-            status = 503
-        else:
-            status = 502
-        retry_after = min(waits, default=1.0) if status == 503 else None
-        return NoAnswer(f"no model could answer ({told or self.falling})", status, retry_after)
 
     def _launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
         self.started.update(models)
@@ -368,20 +333,7 @@ class Journey:
         if self.trouble is not None:  # whatever rung was needed afterwards, this comes first
             after = f"; {ending.fallback_reason}" if ending.fallback_reason else ""
             ending = structs.replace(ending, fallback_reason=self.trouble + after)
-        self.ending = ending if self.floor is None else _held_to(self.floor, ending)
-
-
-def _held_to(floor: Floor, ending: Ending) -> Ending:
-    """Mark the answer for review when it is not sure enough; a label set aside stays as the guess."""
-    prediction = ending.prediction
-    if prediction is None:
-        return ending
-    sure = prediction.confidence
-    if sure is not None and sure >= floor.below:
-        return ending
-    why = "no confidence" if sure is None else f"confidence {sure:.4f} < {floor.below:g}"
-    said = prediction if floor.label is None else structs.replace(prediction, label=floor.label)
-    return structs.replace(ending, prediction=said, review=why, guess=prediction.label)
+        self.ending = ending if self.floor is None else held_to(self.floor, ending)
 
 
 def _check_words(decision: Call | Answer) -> None:
@@ -393,23 +345,3 @@ def _check_weights(weights: Mapping[str, float]) -> None:
     for weight in weights.values():
         if not 0.0 <= weight < inf:  # NaN fails this too
             raise ValueError(f"a weight is a number of 0 or more, not {weight}")
-
-
-def _told(history: Sequence[Outcome]) -> dict[tuple[str, str], None]:
-    """Return (model, kind) of every failure, in order and once; a peer's beside that of the model it stood in for."""
-    pairs: dict[tuple[str, str], None] = {}
-    for outcome in history:
-        for attempt in outcome.attempts:
-            if attempt.failure is not None:
-                pairs[attempt.model, attempt.failure.kind] = None
-        if outcome.failure is not None:
-            pairs[outcome.served_by or outcome.model, outcome.failure.kind] = None
-    return pairs
-
-
-def _why(history: Sequence[Outcome], level: int) -> str:
-    """Say what made L1 or L2 necessary: the first failure of the outcome that was used."""
-    for outcome in history:
-        if outcome.level == level and outcome.attempts and outcome.attempts[0].failure is not None:
-            return f"L{level}: {outcome.attempts[0].model} {outcome.attempts[0].failure.kind}"
-    return f"L{level}"

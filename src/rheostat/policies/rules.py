@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import re2
 from msgspec import Struct
@@ -183,8 +183,13 @@ def compile_pattern(source: str, normalise: bool) -> Any:
 
 
 def _signals_in(source: str) -> tuple[str, ...]:
-    """Names used as `signals.NAME`; found as text, so that loading can check them and scoring is not done in vain."""
+    """Names used as `signals.NAME` or `signals["NAME"]`; found as text, so that loading can check them and nothing is scored
+    in vain."""
     return fields_read([source], "signals") or ()
+
+
+_FIELD: Final = r"""\s*\.\s*([A-Za-z_]\w*)\b(?!\s*\()|\s*\[\s*"([^"\\]*)"\s*\]|\s*\[\s*'([^'\\]*)'\s*\]"""
+"""`.NAME`, `["NAME"]` or `['NAME']`; what is called (`.size()`), raw or escaped is not."""
 
 
 def fields_read(sources: Sequence[str], root: str) -> tuple[str, ...] | None:
@@ -195,10 +200,10 @@ def fields_read(sources: Sequence[str], root: str) -> tuple[str, ...] | None:
     """
     fields: set[str] = set()
     for source in sources:
-        for match in re.finditer(rf"\b{root}\b(?:\s*\.\s*([A-Za-z_]\w*)\b(?!\s*\())?", source):
-            if match[1] is None:
+        for match in re.finditer(rf"\b{root}\b(?:{_FIELD})?", source):
+            if match.lastindex is None:
                 return None
-            fields.add(match[1])
+            fields.add(match[match.lastindex])
     return tuple(sorted(fields))
 
 

@@ -154,10 +154,16 @@ class Spends:
         return state.used / state.requests * (1.0 if spend.settings.share is not None else spend.unit)
 
 
-def spends_of(settings: Mapping[str, SpendSettings], costs: Collection[float]) -> dict[str, Spend]:
-    """Return the budgets ready to be kept, by name; `costs` are those of one call to each model."""
+def spends_of(
+    settings: Mapping[str, SpendSettings], costs: Collection[float], read: Collection[str] | None = None
+) -> dict[str, Spend]:
+    """Return the budgets ready to be kept, by name; `costs` are those of one call to each model.
+
+    With `read`, names of signals, only the budgets that make one of them.
+    """
     unit = max(costs, default=0.0) or 1.0
-    return {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items()}
+    found = {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items()}
+    return {name: each for name, each in found.items() if read is None or not set(each.signals).isdisjoint(read)}
 
 
 def _threshold(state: SpendState) -> float:
