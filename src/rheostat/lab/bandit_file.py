@@ -9,7 +9,7 @@ from typing import Any
 
 from rheostat.config.policy_file import FORMAT, KIND, version_of
 from rheostat.errors import ConfigError, NotFound, Problem
-from rheostat.lab.policy_file import form
+from rheostat.lab.policy_file import form, write_document
 from rheostat.policies import Bandit, parse_policy, walk
 
 
@@ -53,8 +53,6 @@ def write_bandit(
     Raises:
         OSError: it cannot be written.
     """
-    import yaml
-
     content: dict[str, Any] = {
         "kind": KIND,
         "format": FORMAT,
@@ -64,15 +62,7 @@ def write_bandit(
         "notes": list(notes),
     }
     document = {"kind": KIND, "version": version_of(content), **{k: v for k, v in content.items() if k != "kind"}}
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(f"# What a bandit knows; brought up to date by `rheostat train bandit`\n{text}", encoding="utf-8")
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-    return str(document["version"])
+    return write_document(document, "What a bandit knows; brought up to date by `rheostat train bandit`", path)
 
 
 def _rounded(node: Any) -> Any:

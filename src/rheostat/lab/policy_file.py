@@ -94,14 +94,22 @@ def write_policy_file(tuned: Tuned, table: OutcomesTable, path: str | os.PathLik
         OSError: it cannot be written.
         ValueError: the policy has no form in the config.
     """
+    return write_document(policy_document(tuned, table), f"Made by tuning for: {tuned.goal.words()}", path)
+
+
+def write_document(document: Mapping[str, Any], heading: str, path: str | os.PathLike[str]) -> str:
+    """Write a policy file's document under a comment, whole or not at all; return its version.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     import yaml
 
-    document = policy_document(tuned, table)
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    text = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     target = Path(path)
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        draft.write_text(f"# Made by tuning for: {tuned.goal.words()}\n{text}", encoding="utf-8")
+        draft.write_text(f"# {heading}\n{text}", encoding="utf-8")
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
