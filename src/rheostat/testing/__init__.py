@@ -1,7 +1,20 @@
-"""For tests of your own parts: laws, models that do as told, and time that does not pass by itself."""
+"""For tests of your own parts: laws, models and servers that do as told, a bad network, and time that does not pass."""
 
+from rheostat.testing.chaos import ChaosProxy, Weather
 from rheostat.testing.laws import check_policy
 from rheostat.testing.scripted import Act, Scripted, scripted_model
+from rheostat.testing.upstream import Call, FaultyUpstream
 from rheostat.testing.virtual import VirtualLoop, run_virtual
 
-__all__ = ["Act", "Scripted", "VirtualLoop", "check_policy", "run_virtual", "scripted_model"]
+__all__ = [
+    "Act",
+    "Call",
+    "ChaosProxy",
+    "FaultyUpstream",
+    "Scripted",
+    "VirtualLoop",
+    "Weather",
+    "check_policy",
+    "run_virtual",
+    "scripted_model",
+]
