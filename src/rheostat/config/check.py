@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from rheostat.config.check_access import check_access
+from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
 from rheostat.config.draft import Draft, nearest
 from rheostat.errors import Problem
@@ -41,6 +42,7 @@ def check(draft: Draft) -> list[Problem]:
     _budgets(draft)
     _pins(draft)
     check_routes(draft)
+    check_results(draft)
     _general(draft)
     check_access(draft)
     return draft.warnings

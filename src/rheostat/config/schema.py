@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from rheostat.pool import ModelSettings
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import SpendSettings
+from rheostat.results.settings import ResultSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 
@@ -119,6 +120,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signals: dict[str, ScorerSettings] = {}
     budgets: dict[str, SpendSettings] = {}
     records: RecordSettings = RecordSettings()
+    results: ResultSettings = ResultSettings()
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()
     keys: tuple[KeySettings, ...] = ()
