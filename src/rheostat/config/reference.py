@@ -25,6 +25,7 @@ from rheostat.pool import ModelSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.resilience.spend import SpendSettings
+from rheostat.results.settings import ResultSettings, WebhookSettings
 from rheostat.signals import FEATURES
 from rheostat.types.duration import Duration
 
@@ -113,6 +114,8 @@ def reference(parts: Parts | None = None) -> str:
     sections: dict[str, type[Struct]] = {
         "budgets.NAME": SpendSettings,
         "records": RecordSettings,
+        "results": ResultSettings,
+        "results.webhook": WebhookSettings,
         "server": ServerSettings,
         "admin": AdminSettings,
         "keys[]": KeySettings,
