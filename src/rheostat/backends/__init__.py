@@ -2,6 +2,7 @@
 
 from rheostat.backends.check import ContractReport, check_contract, check_remote_contract
 from rheostat.backends.http import HttpModel
+from rheostat.backends.inference import InferenceModel
 from rheostat.backends.onnx import OnnxModel
 from rheostat.backends.openai import OpenAIModel
 from rheostat.backends.python import PythonModel
@@ -13,6 +14,7 @@ from rheostat.pool.backend import ModelSettings
 
 BACKENDS: dict[str, type[ModelSettings]] = {
     "http": HttpModel,
+    "inference_protocol": InferenceModel,
     "onnx": OnnxModel,
     "openai": OpenAIModel,
     "python": PythonModel,

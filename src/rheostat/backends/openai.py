@@ -54,7 +54,7 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
             raise ConfigError(problems)
         labels = settle_labels(self.labels, None, self.model) or ()
         headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        url = _with_path(self.base_url, "/chat/completions")
+        url = with_path(self.base_url, "/chat/completions")
         return ChatClassifier(self, Upstream(url, headers, self.max_retry_after, "base_url"), labels)
 
     def __repr__(self) -> str:
@@ -144,6 +144,7 @@ async def _caught(ask: Any, row: Row, timeout_s: float) -> Reply:
     return reply
 
 
-def _with_path(base_url: str, path: str) -> str:
+def with_path(base_url: str, path: str) -> str:
+    """Return the URL with `path` added before its query."""
     front, mark, query = base_url.partition("?")
     return front.rstrip("/") + path + mark + query
