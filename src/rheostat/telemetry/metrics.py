@@ -108,11 +108,13 @@ class Metrics:
         self._feedback = 0
         self._reviews: dict[str, float] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float] | float]] = {}
+        self._routes_there((*routes, OTHER))
 
     def allow(self, *, routes: Iterable[str] = (), models: Iterable[str] = ()) -> None:
         """Give more routes and models series of their own, after a reload."""
         self._routes_allowed.allow(routes)
         self._models.allow(models)
+        self._routes_there(routes)
 
     def observe(self, record: RouteRecord) -> None:
         """Count everything that a finished request's record tells."""
@@ -237,6 +239,11 @@ class Metrics:
         if known is not OTHER:
             self._routes[name] = route  # a name that was cut leads to the same cells
         return route
+
+    def _routes_there(self, routes: Iterable[str]) -> None:
+        """Show the routes before anything comes their way: a rate over a series needs its zero."""
+        for name in routes:
+            self._route(name)
 
     def _weight(self, route: _Route, model: str) -> Histogram:
         known = self._models.of(model)

@@ -9,23 +9,24 @@ import msgspec
 
 from rheostat.backends import BACKENDS
 from rheostat.config.schema import Config, KeySettings, RouteSettings, ServerSettings
-from rheostat.gateway.body import PredictBody
 from rheostat.policies import KINDS
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings
-from rheostat.testing.cases.form import Case
 from rheostat.testing.cases.mapping import models_in
 
 
-def lacking(case: Case, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the capabilities, by the config's words, that a case needs and Rheostat lacks; empty when it can be run.
+def lacking(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the capabilities, by the config's words, that Rheostat lacks for `config`; empty when it can be run.
 
     It is read from the code, so that a capability that has come is tried at once.
     """
-    found = list(_lacking(config))
-    if any(asked.stream for asked in case.requests) and "stream" not in PredictBody.__struct_fields__:
-        found.append("streams")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(_lacking(config)))
+
+
+def takes_streams(contract: Mapping[str, Any]) -> bool:
+    """Say whether a gateway whose contract (`/openapi.json`) this is lets a client ask for a stream."""
+    bodies = (schema.get("properties", {}) for schema in contract.get("components", {}).get("schemas", {}).values())
+    return any("stream" in body for body in bodies)
 
 
 def _lacking(config: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from rheostat.testing.cases.binding import session_for
-from rheostat.testing.cases.capabilities import lacking
+from rheostat.testing.cases.capabilities import lacking, takes_streams
 from rheostat.testing.cases.client import Answer, exchange
 from rheostat.testing.cases.form import Case, Change, RequestWords
 from rheostat.testing.cases.gateway import GatewayProcess
@@ -54,7 +54,7 @@ async def drive(case: Case) -> Seen:
     async with _upstreams(case) as upstreams:
         urls = {name: upstream.url for name, upstream in upstreams.items()}
         made = mapped(case.config, urls)
-        seen = Seen(case=case, upstreams=upstreams, lacks=lacking(case, made.config))
+        seen = Seen(case=case, upstreams=upstreams, lacks=lacking(made.config))
         if not seen.lacks:
             with tempfile.TemporaryDirectory(prefix="rheostat-case-") as folder:
                 await _in_folder(seen, made, urls, Path(folder))
@@ -68,6 +68,8 @@ async def _in_folder(seen: Seen, made: Mapped, urls: Mapping[str, str], folder: 
     try:
         if gateway.refused:
             seen.refused = True
+        elif any(asked.stream for asked in seen.case.requests) and not takes_streams(await gateway.contract()):
+            seen.lacks = ("streams",)
         else:
             await _served(seen, made, urls, gateway)
     finally:

@@ -91,6 +91,11 @@ class GatewayProcess:
         status: dict[str, Any] = json.loads(page)
         return status
 
+    async def contract(self) -> dict[str, Any]:
+        """Return the contract that the gateway publishes."""
+        contract: dict[str, Any] = json.loads(await self._page(self.port, "/openapi.json", {}))
+        return contract
+
     async def shown_config(self) -> str:
         """Return the page that shows the config."""
         return await self._page(self.admin_port, "/admin/config", {"authorization": f"Bearer {self._secret}"})
