@@ -97,7 +97,7 @@ async def check_remote_contract(
     Raises:
         ContractError: with everything that was found.
     """
-    rows = _configured(settings)
+    rows = settings.probe_rows
     if not rows:
         return ContractReport(name, skipped="a remote model is tried only on its own probe")
     try:
@@ -114,19 +114,12 @@ async def check_remote_contract(
 def _probe_rows(backend: Backend, settings: ModelSettings, probes: Sequence[Row] | None) -> tuple[list[Row], bool]:
     if probes is not None:
         return list(probes), False
-    configured = _configured(settings)
-    if configured:
-        return configured, False
+    if settings.probe_rows:
+        return settings.probe_rows, False
     features = getattr(settings, "features", ())
     if not hasattr(backend, "probes"):
         return ([dict.fromkeys(features, value) for value in (0.0, 1.0)], False) if features else (list(TEXT_PROBES), True)
     return list(TEXT_PROBES if backend.probes is None else backend.probes), False
-
-
-def _configured(settings: ModelSettings) -> list[Row]:
-    if settings.probe is None:
-        return []
-    return list(settings.probe) if isinstance(settings.probe, list | tuple) else [settings.probe]
 
 
 def _ask(backend: Backend, rows: Sequence[Row]) -> list[Reply]:

@@ -74,6 +74,11 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
 
+    @property
+    def check_url(self) -> str:
+        """The protocol's own question whether the model is ready."""
+        return with_path(self.base_url, f"/v2/models/{quote(self.model, safe='')}/ready")
+
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
 

@@ -40,6 +40,11 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
 
+    @property
+    def check_url(self) -> str:
+        """The list of models, which costs nothing."""
+        return with_path(self.base_url, "/models")
+
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
 

@@ -105,6 +105,28 @@ class Upstream:
         except (ValueError, RecursionError):
             raise ModelError("bad_output", f"{self.shown}: expected JSON, got {self._excerpt(content)}") from None
 
+    async def check(self, timeout_s: float) -> None:
+        """Fetch the URL with GET; any 2xx status is good, and what it says is not read.
+
+        Raises:
+            ModelError: timeout, connection, or upstream_error for another status.
+        """
+        import aiohttp
+
+        try:
+            async with self._session().get(
+                self._url, headers=self._headers, timeout=aiohttp.ClientTimeout(total=timeout_s), allow_redirects=False
+            ) as response:
+                status = response.status
+        except TimeoutError:
+            raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
+        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
+            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
+            raise ModelError("connection", f"{self.shown}: {told}") from None  # its context would show the URL
+        if not 200 <= status < 300:
+            kind = "rate_limited" if status == 429 else "upstream_error"
+            raise ModelError(kind, f"{self.shown} answered {status}", upstream_status=status)
+
     def hide(self, reply: Reply) -> Reply:
         """Return the reply; if it is an error, without the secrets an endpoint may have echoed."""
         return ModelError(reply.kind, mask(str(reply), self._secrets)) if isinstance(reply, ModelError) else reply

@@ -73,14 +73,6 @@ def _model(draft: Draft, path: str, name: str, model: ModelSettings) -> None:
         extra = [label for label in model.labels if label not in draft.labels]
         said = "; ".join(f"{what}: {', '.join(names)}" for what, names in (("missing", missing), ("extra", extra)) if names)
         draft.wrong(f"{path}.labels", f"must be the labels of the task (in any order); {said}")
-    if model.breaker is not None:
-        breaker = model.breaker
-        for key, value, least in (
-            ("failureThreshold", breaker.failure_threshold, 0),
-            ("successThreshold", breaker.success_threshold, 1),
-        ):
-            if value < least:
-                draft.wrong(f"{path}.breaker.{key}", f"must be {least} or more, got {value}")
     _files(draft, path, model)
 
 

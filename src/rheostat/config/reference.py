@@ -23,7 +23,9 @@ from rheostat.config.schema import (
 from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
 from rheostat.resilience.breaker import BreakerSettings
+from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.results.settings import ResultSettings, WebhookSettings
 from rheostat.signals import FEATURES
@@ -95,7 +97,8 @@ def reference(parts: Parts | None = None) -> str:
     items: dict[str, type[Struct]] = {"rules": Rule, "split": Arm}
     blocks = [INTRO, *_section("## The file", Config)]
     blocks += _section("## models.NAME", ModelSettings)
-    blocks += _section("### breaker", BreakerSettings)
+    blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
+    blocks += _section("### health", HealthSettings)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
@@ -120,6 +123,7 @@ def reference(parts: Parts | None = None) -> str:
         "admin": AdminSettings,
         "keys[]": KeySettings,
         "holds": HoldSettings,
+        "health": EjectionSettings,
     }
     for title, section in sections.items():
         blocks += _section(f"## {title}", section)

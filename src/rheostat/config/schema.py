@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from rheostat.pool import ModelSettings
+from rheostat.resilience.health import EjectionSettings
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.results.settings import ResultSettings
@@ -125,3 +126,4 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     admin: AdminSettings = AdminSettings()
     keys: tuple[KeySettings, ...] = ()
     holds: HoldSettings = HoldSettings()
+    health: EjectionSettings = EjectionSettings()

@@ -179,8 +179,7 @@ def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | Non
 
 
 def _unavailable(model: Model, now: float) -> Failure:
-    why = "it asked to be left alone for a while" if now < model.parked_until else "its breaker is open"
-    return Failure("unavailable", why, None, model.retry_after(now))
+    return Failure("unavailable", model.why(now), None, model.retry_after(now))
 
 
 def _again(failure: Failure, done: int, tries: int, now: float, deadline: float) -> bool:

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from rheostat.errors import ModelError
 from rheostat.resilience.breaker import BreakerSettings
+from rheostat.resilience.health import HealthSettings
+from rheostat.resilience.ramp import RampSettings
 from rheostat.types import Prediction
 from rheostat.types.duration import Duration
 
@@ -56,6 +58,18 @@ class RemoteBackend(Protocol):
         """Give back what was opened; called once."""
 
 
+@runtime_checkable
+class Checkable(Protocol):
+    """A backend that knows how to be asked whether it is well; optional."""
+
+    async def acheck(self, timeout_s: float) -> None:
+        """Return when the model is well, within `timeout_s` seconds.
+
+        Raises:
+            ModelError: it is not, or did not say so in time.
+        """
+
+
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="backend"):
     """What every model in the config may say, whatever its backend. Each backend adds its own fields.
 
@@ -63,11 +77,12 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     one call is charged in curves and budgets, in any unit that is the same for all models. `tier` (0: cheapest), `tags`
     and `weak_at` are for people and policies. `labels` declares the label set where the model does not bring its own; an
     answer outside it is a failure. `calibration` names a calibrator's file. `probe` is one row, or a list of rows, for
-    the contract check at load.
+    the contract check at load and for health checks.
 
-    `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: unlimited), and
-    `queue` requests may wait for a place; the next is refused at once. `peers` answer in its place with equal quality,
-    `lighter` with less. `breaker` replaces the breaker's defaults. `run` says where a local model computes: on the event
+    `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: the
+    breaker's `maxConcurrent`), and `queue` requests may wait for a place; the next is refused at once. `peers` answer in
+    its place with equal quality, `lighter` with less. `breaker` replaces the breaker's defaults; `ramp` is how it comes
+    back afterwards, `health` how it is checked without traffic. `run` says where a local model computes: on the event
     loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`).
     """
 
@@ -86,8 +101,22 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     probe: Any = None
     run: str = "auto"
     breaker: BreakerSettings | None = None
+    ramp: RampSettings = RampSettings()
+    health: HealthSettings = HealthSettings()
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
+
+    @property
+    def check_url(self) -> str:
+        """What a model of this kind offers for health checks; empty when nothing."""
+        return ""
+
+    @property
+    def probe_rows(self) -> list[Row]:
+        """The rows of `probe`."""
+        if self.probe is None:
+            return []
+        return list(self.probe) if isinstance(self.probe, list | tuple) else [self.probe]
 
     def open(self, base: str) -> Backend | RemoteBackend:
         """Load the model. `base` is the folder that relative paths in the config start from.

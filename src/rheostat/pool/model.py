@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from math import isfinite
-from typing import TYPE_CHECKING
+from math import exp, isfinite
+from typing import TYPE_CHECKING, Any
 
-from rheostat.pool.backend import Backend, ModelSettings, RemoteBackend
-from rheostat.resilience.breaker import (
-    CLOSED,
-    BreakerSettings,
-    BreakerState,
-    abandoned,
-    admits,
-    failed,
-    started,
-    succeeded,
-)
+from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend
+from rheostat.resilience import breaker as breakers
+from rheostat.resilience import health as healths
+from rheostat.resilience import ramp as ramps
+from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState
+from rheostat.resilience.health import UNCHECKED, HealthState
 from rheostat.resilience.ladder import Link
+from rheostat.resilience.ramp import RampState
 from rheostat.types import Failure, ModelView
 
 if TYPE_CHECKING:
@@ -30,30 +27,54 @@ INLINE_LIMIT_S = 0.001
 """A local model that answers a row quicker than this (median, measured at load) runs on the event loop."""
 DEMOTE_S = 0.01
 """A running mean above this moves an inline model to threads: inputs turned out longer than the probes."""
+ALARM_S = 60.0
+"""A model that refuses our key or address is told of once in this time."""
 _SMOOTHING = 0.1
+_ERROR_SMOOTHING = 0.05  # the error rate is that of the last twenty calls or so
+_ERROR_FADES_S = 30.0  # and is forgotten when there are none
+_PARKS = frozenset(("rate_limited", "upstream_error"))
+_log = logging.getLogger("rheostat.pool")
 
 
 class Model:
     """One named, versioned answerer. Its counters return to where they were on every kind of ending.
 
     `row_s` is the measured time for one row in seconds; infinity when it could not be measured (then it is not inline).
+    `check` is how its health is asked for, if not by its probe.
     """
 
-    def __init__(self, name: str, settings: ModelSettings, backend: Backend | RemoteBackend, row_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ModelSettings,
+        backend: Backend | RemoteBackend,
+        row_s: float = 0.0,
+        check: Checkable | None = None,
+    ) -> None:
         self.name = name
         self.settings = settings
         self.backend = backend
+        self.check = check
         self.labels = backend.labels or settings.labels or None
         self.remote = isinstance(backend, RemoteBackend)
         self.inline = not self.remote and (settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S))
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
+        self.ramp: RampState | None = None
+        self.health: HealthState = UNCHECKED
+        self.check_due = 0.0
+        self.ejected = False  # out because of its health checks; the pool decides who may be
         self.in_flight = 0
+        self.limit = settings.max_concurrency or self.breaker_settings.max_concurrent
         self.waiting: deque[Future[None]] = deque()
         self.latency_s = row_s if isfinite(row_s) else 0.0
         self.invalid_confidence = 0
         self.parked_until = 0.0
+        self.misconfigured: str | None = None  # what it said when it last refused us, until it answers again
         self.on_change: Callable[[], None] = lambda: None
+        self._error_rate = 0.0
+        self._failed_at = 0.0
+        self._told_at = float("-inf")
         self._threads: ThreadPoolExecutor | None = None
 
     def link(self) -> Link:
@@ -64,7 +85,17 @@ class Model:
         """Return a frozen snapshot for decisions."""
         settings = self.settings
         return ModelView(
-            self.name, self.admits(now), settings.cost, settings.tier, self.latency_s, self.in_flight, settings.tags
+            self.name,
+            self.admits(now),
+            settings.cost,
+            settings.tier,
+            self.latency_s,
+            self.in_flight,
+            settings.tags,
+            self.share(now),
+            len(self.waiting),
+            self.limit,
+            self.error_rate(now),
         )
 
     @property
@@ -76,17 +107,17 @@ class Model:
         return self._threads
 
     def admits(self, now: float) -> bool:
-        """Return whether an attempt may start: the breaker lets it, and the time that a rate limit asked for is over."""
-        return now >= self.parked_until and admits(self.breaker, now)
+        """Return whether an attempt may start: its breaker and its health let it, and the wait it asked for is over."""
+        return now >= self.parked_until and not self.ejected and breakers.admits(self.breaker, self.breaker_settings, now)
 
     def begin(self, now: float) -> bool:
         """Take note that an attempt starts; False when it may not."""
-        if now < self.parked_until:
+        if now < self.parked_until or self.ejected:
             return False
-        if self.breaker is not CLOSED:
-            if not admits(self.breaker, now):
+        if self.breaker.name != "closed":
+            if not breakers.admits(self.breaker, self.breaker_settings, now):
                 return False
-            self._turn(started(self.breaker, self.breaker_settings, now))
+            self._turn(breakers.started(self.breaker, self.breaker_settings, now), now)
         return True
 
     def ended(self, failure: Failure | None, counts: bool, elapsed_s: float, now: float) -> None:
@@ -95,27 +126,118 @@ class Model:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s) if self.latency_s else elapsed_s
             if self.inline and self.latency_s > DEMOTE_S and self.settings.run == "auto":
                 self.inline = False
-            if self.breaker is not CLOSED:
-                self._turn(succeeded(self.breaker, self.breaker_settings))
-        elif counts:
-            self._turn(failed(self.breaker, self.breaker_settings, now))
-        else:
-            if failure.kind == "rate_limited" and failure.retry_after_s:
-                self.parked_until = now + failure.retry_after_s
-                self.on_change()
-            if self.breaker is not CLOSED:
-                self._turn(abandoned(self.breaker))
+            if self._error_rate:
+                self._error_rate *= 1.0 - _ERROR_SMOOTHING
+            if self.health is not UNCHECKED:
+                self._judge(healths.served(self.health, self.settings.health, now - elapsed_s, now), now)
+            self.misconfigured = None
+            after = breakers.succeeded(self.breaker, self.breaker_settings, now - elapsed_s, now)
+            if after.name == "closed" == self.breaker.name:
+                self.breaker = after
+            elif after is not self.breaker:
+                self._turn(after, now)
+            return
+        if failure.retry_after_s and failure.kind in _PARKS:
+            self.parked_until = max(self.parked_until, now + failure.retry_after_s)
+            self.on_change()
+        if not counts:
+            if self.breaker.name != "closed":
+                self._turn(breakers.abandoned(self.breaker, self.breaker_settings, now - elapsed_s, now), now)
+            return
+        self._error_rate = self.error_rate(now) * (1.0 - _ERROR_SMOOTHING) + _ERROR_SMOOTHING
+        self._failed_at = now
+        if self.ramp is not None:
+            self.ramp = ramps.failed(self.ramp, self.settings.ramp, now - elapsed_s, now)
+            self.on_change()
+        if failure.kind == "misconfigured":
+            self._alarm(failure, now)
+        self._turn(breakers.failed(self.breaker, self.breaker_settings, now - elapsed_s, now), now)
+
+    def checked(self, failure: str | None, now: float) -> None:
+        """Take note of a health check: None when it was good, else why not."""
+        settings = self.settings.health
+        after = healths.passed(self.health, settings, now) if failure is None else healths.failed(
+            self.health, settings, failure, now
+        )  # fmt: skip
+        self._judge(after, now)
+
+    def error_rate(self, now: float) -> float:
+        """Return the share of recent calls that failed through the model's fault, in [0, 1]; it fades while none do."""
+        return self._error_rate * exp((self._failed_at - now) / _ERROR_FADES_S) if self._error_rate else 0.0
+
+    def share(self, now: float) -> float:
+        """Return the share of its traffic that the model may have now, in (0, 1]; less than 1 while it is on its ramp."""
+        if self.ramp is None:
+            return 1.0
+        part = ramps.share(self.ramp, self.settings.ramp, now)
+        if part >= 1.0:
+            self.ramp = None
+        return part
 
     def retry_after(self, now: float) -> float:
         """Return the seconds until an attempt may start again, at least 0."""
-        return max(0.0, self.breaker.until - now, self.parked_until - now)
+        check = self.check_due - now if self.ejected else 0.0
+        return max(0.0, breakers.wait_s(self.breaker, self.breaker_settings, now), self.parked_until - now, check)
 
-    def _turn(self, state: BreakerState) -> None:
-        if state.name != self.breaker.name:
-            self.breaker = state
+    def why(self, now: float) -> str:
+        """Say why no attempt may start now, or what else is wrong with the model; empty when nothing is."""
+        health = self.health
+        ill = "" if health.healthy else f"{health.failed} health checks failed in a row: {health.why}"
+        if self.ejected:
+            return f"it is unhealthy: {ill}"
+        if now < self.parked_until:
+            return "it asked to be left alone for a while"
+        if not breakers.admits(self.breaker, self.breaker_settings, now):
+            probed = self.breaker.name == "half-open"
+            return "its breaker is half-open and it is being probed" if probed else "its breaker is open"
+        if ill:
+            return f"{ill}; it stays in, as too many are out already"
+        return f"misconfigured: {self.misconfigured}" if self.misconfigured is not None else ""
+
+    def status(self, now: float) -> dict[str, Any]:
+        """Return the state that people ask for, as plain values; `ramp` is 0 while the model may have no traffic."""
+        return {
+            "version": self.settings.version,
+            "breaker": self.breaker.name,
+            "health": "healthy" if self.health.healthy else "unhealthy",
+            "ejected": self.ejected,
+            "ramp": round(self.share(now), 4) if self.admits(now) else 0.0,
+            "error_rate": round(self.error_rate(now), 4),
+            "why": self.why(now),
+            "misconfigured": self.misconfigured,
+            "retry_in_s": round(self.retry_after(now), 3),
+            "unhealthy_for_s": 0.0 if self.health.healthy else round(now - self.health.since, 3),
+            "in_flight": self.in_flight,
+            "queued": len(self.waiting),
+            "latency_s": self.latency_s,
+            "runs": "remote" if self.remote else ("inline" if self.inline else "thread"),
+        }
+
+    def _turn(self, state: BreakerState, now: float) -> None:
+        before, self.breaker = self.breaker, state
+        if state.name == before.name == "closed":
+            return
+        if state.name != before.name:
+            self.ramp = ramps.begun(self.settings.ramp, now) if state.name == "closed" else None
+            said = f" for {self.breaker_settings.timeout_seconds:g} s" if state.name == "open" else ""
+            _log.warning("model %s: its breaker is %s%s", self.name, state.name, said)
+        if state is not before:
             self.on_change()
-        else:
-            self.breaker = state
+
+    def _judge(self, state: HealthState, now: float) -> None:
+        before, self.health = self.health, state
+        if state.healthy == before.healthy:
+            return
+        if state.healthy and self.ejected and self.breaker.name == "closed":  # else the ramp begins when that closes
+            self.ramp = ramps.begun(self.settings.ramp, now)
+        _log.warning("model %s is %s", self.name, "healthy again" if state.healthy else f"unhealthy: {state.why}")
+        self.on_change()
+
+    def _alarm(self, failure: Failure, now: float) -> None:
+        self.misconfigured = failure.message
+        if now - self._told_at >= ALARM_S:
+            self._told_at = now
+            _log.error("model %s is misconfigured, an operator has to look at it: %s", self.name, failure.message)
 
     async def aclose(self) -> None:
         """Give back what the model holds; calls still running in threads are not waited for."""
@@ -125,3 +247,5 @@ class Model:
             await self.backend.aclose()
         else:
             self.backend.close()
+        if not isinstance(self.check, type(self.backend)) and (close := getattr(self.check, "aclose", None)) is not None:
+            await close()

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rheostat.pool.model import Model
+from rheostat.resilience.health import EjectionSettings, ejected
 from rheostat.types import PoolView
 
+HALF = EjectionSettings()
 VIEW_AGE_S = 0.02
 """A view is made anew when a breaker turns, and otherwise when it is older than this."""
 
 
 class Pool:
-    """Models by name."""
+    """Models by name. It decides which unhealthy ones are out.
 
-    def __init__(self, models: Mapping[str, Model]) -> None:
+    `groups` are the models of each route (default: one of all), of which `ejection` bounds how many may be out.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        groups: Sequence[Collection[str]] = (),
+        ejection: EjectionSettings = HALF,
+    ) -> None:
         self.models = dict(models)
+        self.groups = tuple(groups) or (tuple(self.models),)
+        self.ejection = ejection
         self._view: PoolView = {}
         self._viewed = float("-inf")
         for model in self.models.values():
             model.on_change = self._changed
+        self._changed()
 
     def __getitem__(self, name: str) -> Model:
         return self.models[name]
@@ -39,3 +52,9 @@ class Pool:
 
     def _changed(self) -> None:
         self._viewed = float("-inf")
+        models = self.models
+        unhealthy = {name: model.health.since for name, model in models.items() if not model.health.healthy}
+        out = [name for name, model in models.items() if model.breaker.name == "open"] if unhealthy else ()
+        gone = ejected(unhealthy, out, self.groups, self.ejection.max_ejected) if unhealthy else ()
+        for name, model in models.items():
+            model.ejected = name in gone

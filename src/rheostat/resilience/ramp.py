@@ -1,0 +1,61 @@
+"""The ramp: a model that has come back gets its traffic little by little. Pure, `(state, event, now) -> state`.
+
+Source: Envoy's slow start; the cut after a failure, once per round of calls, is that of TCP's congestion control.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from rheostat.types.duration import Duration
+
+
+class RampSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a model comes back after its breaker closes or its health checks are good again: it gets the share `start` of its
+    traffic, and t seconds later max(start, (t / `seconds`)^(1 / `aggression`)), up to all of it. `seconds: 0`: no ramp.
+    A failure halves the share, never below `floor`, and the climb goes on from there."""
+
+    start: float = 0.05
+    seconds: Duration = Duration(60.0)
+    aggression: float = 1.0
+    floor: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("start", "floor"):
+            value = getattr(self, name)
+            if not 0.0 < value <= 1.0:
+                raise ValueError(f"`{name}` must lie in (0, 1], got {value:g}")
+        if not 0.0 < self.aggression <= 100.0:
+            raise ValueError(f"`aggression` must be more than 0 and at most 100, got {self.aggression:g}")
+
+
+class RampState(Struct, frozen=True, gc=False):
+    """`since` is when the climb would have begun from nothing; the share is never under `lowest`; `cut` is when a failure
+    last halved it."""
+
+    since: float
+    lowest: float
+    cut: float
+
+
+def begun(settings: RampSettings, now: float) -> RampState | None:
+    """Return the ramp of a model that comes back now; None when it gets everything at once."""
+    lowest = max(settings.start, settings.floor)
+    return RampState(now, lowest, now) if settings.seconds > 0.0 and lowest < 1.0 else None
+
+
+def share(state: RampState, settings: RampSettings, now: float) -> float:
+    """Return the share of its traffic that the model may have, in [floor, 1]; it never falls by itself."""
+    gone = (now - state.since) / settings.seconds
+    if gone >= 1.0:
+        return 1.0
+    return max(state.lowest, gone ** (1.0 / settings.aggression)) if gone > 0.0 else state.lowest
+
+
+def failed(state: RampState, settings: RampSettings, began: float, now: float) -> RampState:
+    """Halve the share because a call failed; one that started before the last cut is of the same trouble, so it does not
+    cut again."""
+    if began < state.cut:
+        return state
+    half = max(settings.floor, share(state, settings, now) / 2.0)
+    return RampState(now - settings.seconds * half**settings.aggression, half, now)
