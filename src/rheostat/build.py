@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from rheostat.backends import check_contract, check_remote_contract
+from rheostat.backends.health_url import check_of
 from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
@@ -79,7 +80,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         for model in opened:
             await model.aclose()
         raise ConfigError(problems, loaded.path)
-    pool = Pool(models)
+    pool = Pool(models, tuple(route.models or tuple(models) for route in config.routes.values()), config.health)
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
     return Wiring(plan=plan, loaded=loaded, model_stamps=stamps, scorers=scorers)
@@ -100,6 +101,9 @@ def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
 def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
     backend: Backend | RemoteBackend = settings.open(loaded.base)
     try:
+        check = check_of(settings, backend)
+        if settings.health.interval and check is None and not settings.probe_rows:
+            raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
         report = check_contract(name, backend, settings)
         common = loaded.config.labels
         if common and backend.labels and set(backend.labels) != set(common):
@@ -112,7 +116,7 @@ def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
         if isinstance(backend, Backend):
             backend.close()
         raise
-    return Model(name, settings, backend, float("inf") if report.skipped else report.row_s)
+    return Model(name, settings, backend, float("inf") if report.skipped else report.row_s, check)
 
 
 def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]) -> Lane:

@@ -15,6 +15,7 @@ from rheostat.build import Wiring, build, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
+from rheostat.engine.prober import Prober
 from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
 from rheostat.resilience.holds import Holds
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
@@ -42,6 +43,7 @@ class Router:
         self._reloading = asyncio.Lock()
         holds = wiring.loaded.config.holds
         self.engine = Engine(clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch))
+        self.prober = Prober(clock)
         self._register_gauges()
 
     @classmethod
@@ -73,7 +75,9 @@ class Router:
         metrics = Metrics(
             models=tuple(loaded.config.models), routes=tuple(loaded.config.routes), version=rheostat.__version__
         )
-        return cls(wiring, recorder, metrics, masker, clock or SystemClock())
+        router = cls(wiring, recorder, metrics, masker, clock or SystemClock())
+        router.prober.follow(wiring.plan.pool.models.values())
+        return router
 
     @property
     def config(self) -> Config:
@@ -206,6 +210,7 @@ class Router:
                 _log.error("config refused, the old one stays: %s", self.last_error)
                 return False
             old, self._wiring = self._wiring, fresh
+            self.prober.follow(fresh.plan.pool.models.values())
             self.masker.add(loaded.secrets)
             self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
             self.reloads += 1
@@ -263,18 +268,7 @@ class Router:
     def status(self) -> dict[str, Any]:
         """Say what runs: config version, last refusal, every model's state, the recorder's."""
         now = self.clock.monotonic()
-        models = {
-            name: {
-                "version": model.settings.version,
-                "breaker": model.breaker.name,
-                "retry_in_s": round(model.retry_after(now), 3),
-                "in_flight": model.in_flight,
-                "queued": len(model.waiting),
-                "latency_s": model.latency_s,
-                "runs": "remote" if model.remote else ("inline" if model.inline else "thread"),
-            }
-            for name, model in self._wiring.plan.pool.models.items()
-        }
+        models = {name: model.status(now) for name, model in self._wiring.plan.pool.models.items()}
         return {
             "config_version": self._wiring.plan.version,
             "ready": self.ready,
@@ -291,6 +285,7 @@ class Router:
     async def aclose(self, drain_s: float = 0.0) -> None:
         """Stop: wait up to `drain_s` seconds for requests in flight, then close models and flush records."""
         self.ready = False
+        await self.prober.aclose()
         until = self.clock.monotonic() + drain_s
         while self.engine.in_flight and self.clock.monotonic() < until:
             await asyncio.sleep(0.02)
@@ -322,6 +317,9 @@ class Router:
         self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
         self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
         self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
+        self.metrics.gauge("rheostat_ramp", models(lambda model: model.status(self.clock.monotonic())["ramp"]))
+        self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
+        self.metrics.gauge("rheostat_error_rate", models(lambda model: model.error_rate(self.clock.monotonic())))
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
         self.metrics.gauge("rheostat_spend_threshold", budgets(self.engine.spends.threshold))
         self.metrics.gauge("rheostat_spend_used", budgets(self.engine.spends.used))
