@@ -20,8 +20,8 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Also read: `values` (scores by label), and a chat completion whose text is the label. A confidence that is none is
     dropped; an empty answer is `bad_output`. `api_key` is sent as a bearer token, `headers` as they are. `parallel`
-    rows of one call are asked at a time. After a 429 with Retry-After the model is left alone for that time, at most
-    `max_retry_after`.
+    rows of one call are asked at a time. After a 429 or 5xx with Retry-After the model is left alone for that time, at
+    most `max_retry_after`.
     """
 
     url: str

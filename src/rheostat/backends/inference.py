@@ -59,8 +59,8 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
     Floats are the probabilities of `labels`, in that order; with `softmax: true` they are logits. Text is one label. Data
     may be flat or nested; another number of values than the shape or the labels say, or one that is not finite, is
     `bad_output`. A 400 is the config's fault: a name, type or shape the server does not know. `api_key` is sent as a
-    bearer token, `headers` as they are. `parallel` rows of one call are asked at a time. After a 429 with Retry-After the
-    model is left alone for that time, at most `max_retry_after`.
+    bearer token, `headers` as they are. `parallel` rows of one call are asked at a time. After a 429 or 5xx with
+    Retry-After the model is left alone for that time, at most `max_retry_after`.
     """
 
     base_url: str

@@ -26,7 +26,7 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     With `logprobs: true` the confidence is the label's share of the probability of all labels
     (`scores_from_logprobs`); without, or where the endpoint sends none, there is no confidence and a cascade goes on.
     `extra_body` is added to every request. `parallel` rows of one call are asked at a time. After a 429
-    with Retry-After the model is left alone for that time, at most `max_retry_after`.
+    or 5xx with Retry-After the model is left alone for that time, at most `max_retry_after`.
     """
 
     base_url: str
