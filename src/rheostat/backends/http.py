@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.openai import answer_each, chat_text, read_chat
+from rheostat.backends.openai import answer_each, chat_text, read_chat, streamed
 from rheostat.backends.reply import as_reply, bad_output
 from rheostat.backends.secrets import masked_url
 from rheostat.backends.upstream import Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
-from rheostat.pool.backend import ModelSettings, RemoteBackend, Reply, Row
+from rheostat.pool.backend import ModelSettings, Piece, RemoteBackend, Reply, Row
 from rheostat.types.duration import Duration
 
 
@@ -61,6 +61,11 @@ class HttpClassifier:
     async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
         """Answer every row within `timeout_s` seconds; each fails alone."""
         return await answer_each(self._one, rows, timeout_s, self._parallel)
+
+    def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
+        """Yield the answer to one row as it comes."""
+        body = encode({"data": row, **self._meta, "stream": True})
+        return streamed(self._upstream, body, timeout_s, lambda answer: read_answer(answer, self.labels))
 
     async def aclose(self) -> None:
         """Close the connections."""

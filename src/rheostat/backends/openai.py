@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from rheostat.backends.chat_stream import pieces
 from rheostat.backends.label_text import match_label, scores_from_logprobs
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import bad_output
 from rheostat.backends.secrets import masked_url
-from rheostat.backends.upstream import Upstream, encode
+from rheostat.backends.upstream import LARGEST, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
-from rheostat.pool.backend import ModelSettings, RemoteBackend, Reply, Row
+from rheostat.pool.backend import ModelSettings, Piece, RemoteBackend, Reply, Row
 from rheostat.types import Prediction, text_of
 from rheostat.types.duration import Duration
 from rheostat.types.text import well_formed
@@ -83,15 +86,23 @@ class ChatClassifier:
         """Answer every row within `timeout_s` seconds; each fails alone."""
         return await answer_each(self._one, rows, timeout_s, self._parallel)
 
+    def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
+        """Yield the answer to one row as it comes."""
+        body = encode({**self._asked(row), "stream": True})
+        return streamed(self._upstream, body, timeout_s, lambda answer: read_chat(answer, self._names))
+
     async def aclose(self) -> None:
         """Close the connections."""
         await self._upstream.aclose()
 
     async def _one(self, row: Row, timeout_s: float) -> Reply:
+        answer = await self._upstream.ask(encode(self._asked(row)), timeout_s)
+        return self._upstream.hide(read_chat(answer, self._names))
+
+    def _asked(self, row: Row) -> dict[str, Any]:
         text = text_of(row) or (row if isinstance(row, str) else encode(row).decode())
         messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": well_formed(text)}]
-        answer = await self._upstream.ask(encode({**self._fixed, "messages": messages}), timeout_s)
-        return self._upstream.hide(read_chat(answer, self._names))
+        return {**self._fixed, "messages": messages}
 
 
 def read_chat(answer: Any, labels: Sequence[str]) -> Reply:
@@ -121,6 +132,40 @@ def chat_text(answer: Any) -> str | ModelError:
     if not isinstance(text, str) or not text.strip():
         return bad_output("a choice with text", choices[0])
     return text
+
+
+async def streamed(upstream: Upstream, body: bytes, timeout_s: float, read: Callable[[Any], Reply]) -> AsyncIterator[Piece]:
+    """Yield what an endpoint answers piece by piece; an answer that comes whole all the same is one piece.
+
+    Raises:
+        ModelError: it failed, without the secrets that it may have echoed.
+    """
+    try:
+        async with aclosing(upstream.stream(body, timeout_s)) as data:
+            if (await anext(data)).startswith(b"application/json"):
+                yield await _whole(data, read)
+                return
+            async with aclosing(pieces(data, read)) as found:
+                async for piece in found:
+                    yield piece
+    except ModelError as error:
+        hidden = upstream.hide(error)
+        raise hidden if isinstance(hidden, ModelError) else error from None
+
+
+async def _whole(data: AsyncIterator[bytes], read: Callable[[Any], Reply]) -> Piece:
+    content = b""
+    async for part in data:
+        content += part
+        if len(content) > LARGEST:
+            raise ModelError("bad_output", f"answered more than {LARGEST} bytes")
+    try:
+        reply = read(json.loads(content))
+    except (ValueError, RecursionError):
+        raise bad_output("JSON", content[:300]) from None
+    if isinstance(reply, ModelError):
+        raise reply
+    return Piece(reply.label, "whole", reply)
 
 
 async def answer_each(ask: Any, rows: Sequence[Row], timeout_s: float, parallel: int) -> list[Reply]:

@@ -7,7 +7,7 @@ import base64
 import json
 import math
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 TIMEOUT_HEADER = "x-rheostat-timeout-ms"
-_LARGEST = 8 << 20
+LARGEST = 8 << 20
 _SHOWN = 300
 _TOO_LARGE_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _KINDS = {
@@ -88,22 +88,50 @@ class Upstream:
             async with self._session().post(
                 self._url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=limit), allow_redirects=False
             ) as response:
-                content = await response.content.read(_LARGEST + 1)
-                while len(content) <= _LARGEST and (more := await response.content.read(_LARGEST + 1)):
+                content = await response.content.read(LARGEST + 1)
+                while len(content) <= LARGEST and (more := await response.content.read(LARGEST + 1)):
                     content += more
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
             raise ModelError("connection", f"{self.shown}: {told}") from None  # its context would show the URL
-        if len(content) > _LARGEST:
-            raise ModelError("bad_output", f"{self.shown} answered more than {_LARGEST} bytes")
+        if len(content) > LARGEST:
+            raise ModelError("bad_output", f"{self.shown} answered more than {LARGEST} bytes")
         if not 200 <= response.status < 300:
             raise self._failure(response.status, response.headers, content)
         try:
             return json.loads(content)  # unlike stricter parsers it reads NaN, which then counts as no number
         except (ValueError, RecursionError):
             raise ModelError("bad_output", f"{self.shown}: expected JSON, got {self._excerpt(content)}") from None
+
+    async def stream(self, body: bytes, timeout_s: float) -> AsyncGenerator[bytes]:
+        """Post `body` and yield what comes back, as it comes; first the content type. Closing it closes the connection.
+
+        What is not read yet is held up to some 100 kB; then the other side has to wait.
+
+        Raises:
+            ModelError: connection, reset, or what the status stands for (`failure_of`).
+        """
+        import aiohttp
+
+        headers = {**self._headers, "accept": "text/event-stream"}
+        if not math.isinf(timeout_s):
+            headers[TIMEOUT_HEADER] = str(math.ceil(timeout_s * 1000))
+        began = False
+        try:
+            async with self._session().post(
+                self._url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=None), allow_redirects=False
+            ) as response:
+                began = True
+                if not 200 <= response.status < 300:
+                    raise self._failure(response.status, response.headers, await response.content.read(LARGEST))
+                yield response.headers.get("content-type", "").lower().encode()
+                async for data in response.content.iter_any():
+                    yield data
+        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
+            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
+            raise ModelError("reset" if began else "connection", f"{self.shown}: {told}") from None
 
     async def check(self, timeout_s: float) -> None:
         """Fetch the URL with GET; any 2xx status is good, and what it says is not read.
@@ -129,7 +157,10 @@ class Upstream:
 
     def hide(self, reply: Reply) -> Reply:
         """Return the reply; if it is an error, without the secrets an endpoint may have echoed."""
-        return ModelError(reply.kind, mask(str(reply), self._secrets)) if isinstance(reply, ModelError) else reply
+        if not isinstance(reply, ModelError):
+            return reply
+        told = mask(str(reply), self._secrets)
+        return ModelError(reply.kind, told, upstream_status=reply.upstream_status, retry_after_s=reply.retry_after_s)
 
     async def aclose(self) -> None:
         """Close the connections, of other running event loops too."""
@@ -161,7 +192,7 @@ class Upstream:
 
     def _excerpt(self, content: bytes) -> str:
         # Masked before it is cut: half a key at the cut would go unseen.
-        return repr(mask(content[:_LARGEST].decode("utf-8", "replace"), self._secrets)[:_SHOWN])
+        return repr(mask(content[:LARGEST].decode("utf-8", "replace"), self._secrets)[:_SHOWN])
 
 
 def failure_of(status: int, content: bytes, message: str, retry_after_s: float | None) -> ModelError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from rheostat.errors import ModelError
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
 from rheostat.resilience.ramp import RampSettings
+from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Prediction
 from rheostat.types.duration import Duration
 
@@ -58,6 +59,29 @@ class RemoteBackend(Protocol):
         """Give back what was opened; called once."""
 
 
+class Piece(Struct, frozen=True, omit_defaults=True):
+    """A part of an answer's text. `finish` stands in the last one only and says that the answer is complete; `reply` is then
+    how the backend reads the whole (None: the text is the label)."""
+
+    text: str = ""
+    finish: str | None = None
+    reply: Reply | None = None
+
+
+@runtime_checkable
+class StreamingBackend(Protocol):
+    """A remote backend whose answer can come piece by piece; optional."""
+
+    def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
+        """Yield the answer to one row; the last piece has a `finish`. Closing the iterator stops the model's work.
+
+        `timeout_s` is for the model to know; the engine enforces the limits of `ModelSettings.stream`.
+
+        Raises:
+            ModelError: it failed; `reset` when it ended without an end.
+        """
+
+
 @runtime_checkable
 class Checkable(Protocol):
     """A backend that knows how to be asked whether it is well; optional."""
@@ -83,7 +107,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     breaker's `maxConcurrent`), and `queue` requests may wait for a place; the next is refused at once. `peers` answer in
     its place with equal quality, `lighter` with less. `breaker` replaces the breaker's defaults; `ramp` is how it comes
     back afterwards, `health` how it is checked without traffic. `run` says where a local model computes: on the event
-    loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`).
+    loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`). With `stream`, its limits,
+    it answers piece by piece where a client asks for that (`http` and `openai` from chat completions).
     """
 
     version: str = "1"
@@ -103,6 +128,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     breaker: BreakerSettings | None = None
     ramp: RampSettings = RampSettings()
     health: HealthSettings = HealthSettings()
+    stream: StreamLimits | None = None
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
 
