@@ -27,6 +27,7 @@ from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.spend import SpendSettings
+from rheostat.resilience.stream import StreamLimits
 from rheostat.results.settings import ResultSettings, WebhookSettings
 from rheostat.signals import FEATURES
 from rheostat.types.duration import Duration
@@ -98,7 +99,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks = [INTRO, *_section("## The file", Config)]
     blocks += _section("## models.NAME", ModelSettings)
     blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
-    blocks += _section("### health", HealthSettings)
+    blocks += _section("### health", HealthSettings) + _section("### stream", StreamLimits)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
