@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rheostat.backends import check_contract, check_remote_contract
 from rheostat.backends.health_url import check_of
@@ -14,9 +14,12 @@ from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
-from rheostat.policies import models_of, signals_of, walk
+from rheostat.policies import Policy, models_of, signals_of, walk
+from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
+from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
+from rheostat.results.answers import Question
 from rheostat.signals import FEATURES, TextFeatures, calibrated, load_calibrator
 from rheostat.signals.base import AnswerScorer, Scorer, ScorerSettings
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
@@ -25,9 +28,13 @@ Stamp = tuple[object, ...]
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
-    """A plan and what it was made of, so that the next one can keep what did not change."""
+    """A plan and what it was made of, so that the next one can keep what did not change.
+
+    `completing` is the plan for requests that are asked again later: only what a model says now counts there.
+    """
 
     plan: Plan
+    completing: Plan
     loaded: Loaded
     model_stamps: Mapping[str, Stamp]
     scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]
@@ -83,7 +90,8 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     pool = Pool(models, tuple(route.models or tuple(models) for route in config.routes.values()), config.health)
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
-    return Wiring(plan=plan, loaded=loaded, model_stamps=stamps, scorers=scorers)
+    again = structs.replace(plan, lanes={name: _completing(lane) for name, lane in lanes.items()})
+    return Wiring(plan=plan, completing=again, loaded=loaded, model_stamps=stamps, scorers=scorers)
 
 
 def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
@@ -147,9 +155,29 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         scorers=tuple(own),
         held=held,
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
+        question=_question(name, settings.fallback, policy, pool, loaded, bool(wanted)),
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
     )
+
+
+def _question(
+    name: str, fallback: FallbackSettings, policy: Policy, pool: Pool, loaded: Loaded, scored: bool
+) -> Question | None:
+    """What makes two requests of this route the same; scorers of one's own (`scored`) may read anything of a request."""
+    if not (fallback.cached or fallback.later):
+        return None
+    reads = EVERYTHING if scored else reads_of(policy)
+    links = loaded.config.routes[name].models or tuple(pool)
+    versions = ",".join(f"{model}={pool[model].settings.version}" for model in links)
+    salt = f"{name}/{loaded.policy_versions.get(name, '')}/{versions}"
+    return Question(salt=salt, meta=reads.meta, headers=reads.headers, session=reads.session)
+
+
+def _completing(lane: Lane) -> Lane:
+    """The same route, with no rung below a model."""
+    fallback = structs.replace(lane.route.fallback, cached=False, later=False, preset=None)
+    return structs.replace(lane, route=structs.replace(lane.route, fallback=fallback))
 
 
 def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Recorder:

@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import uuid_utils
+from msgspec import structs
 
 import rheostat
 from rheostat.build import Wiring, build, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
+from rheostat.completing import Completing
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
 from rheostat.engine.prober import Prober
 from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
 from rheostat.resilience.holds import Holds
+from rheostat.results.answers import Answers
+from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 
@@ -41,9 +45,15 @@ class Router:
         self._users: dict[int, int] = {}
         self._retired: dict[int, Wiring] = {}
         self._reloading = asyncio.Lock()
-        holds = wiring.loaded.config.holds
-        self.engine = Engine(clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch))
+        holds, results = wiring.loaded.config.holds, wiring.loaded.config.results
+        self.answers = Answers(results.entries, results.max_bytes, float(results.max_age))
+        self.engine = Engine(
+            clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch), self.answers
+        )
         self.prober = Prober(clock)
+        self.completing: Completing | None = None
+        if results.path is not None:
+            self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
         self._register_gauges()
 
     @classmethod
@@ -77,6 +87,8 @@ class Router:
         )
         router = cls(wiring, recorder, metrics, masker, clock or SystemClock())
         router.prober.follow(wiring.plan.pool.models.values())
+        if router.completing is not None:
+            router.completing.later.start()
         return router
 
     @property
@@ -149,17 +161,34 @@ class Router:
         )
 
     async def serve(self, request: Request) -> Served:
-        """Serve one request; errors come back in `Served.error`. Cancelling the call cancels the models' work."""
+        """Serve one request; errors come back in `Served.error`. Cancelling the call cancels the models' work.
+
+        Where the route has `later`, a request that no model answered may be completed later: `Served.promise` says so.
+        """
         wiring = self._wiring
         key = id(wiring)
         users = self._users
         users[key] = users.get(key, 0) + 1
         try:
-            return await self.engine.serve(wiring.plan, request)
+            served = await self.engine.serve(wiring.completing if request.completing else wiring.plan, request)
         finally:
             users[key] -= 1
             if self._retired and users[key] == 0 and key in self._retired:
                 await self._close_retired(key)
+        if served.later and self.completing is not None:
+            return structs.replace(served, promise=await self.completing.promise(request))
+        return served
+
+    async def result(self, result_id: str, tenant: str | None = None) -> Result:
+        """Return what came of a promise (`Served.promise.id`): still pending, done, failed for good, or expired.
+
+        Raises:
+            NotFound: nothing of this id was promised to this tenant.
+            StoreError: the store of results cannot be used now.
+        """
+        if self.completing is None:
+            raise NotFound("there is no such result")
+        return await self.completing.result(result_id, tenant)
 
     async def apredict(self, data: Any, **options: Any) -> Served:
         """Answer one row; `options` are those of `request`.
@@ -231,6 +260,7 @@ class Router:
             ("server.host", now.server.host != then.server.host),
             ("server.port", now.server.port != then.server.port),
             ("holds", now.holds != then.holds),
+            ("results", now.results != then.results),
         )
         changed = [name for name, differs in fixed if differs]
         if changed:
@@ -279,6 +309,8 @@ class Router:
             "holds": len(self.engine.holds),
             "routes": {name: lane.policy_version for name, lane in self._wiring.plan.lanes.items()},
             "models": models,
+            "cached_answers": {"entries": len(self.answers), "bytes": self.answers.bytes},
+            "results": self.completing.later.status() if self.completing is not None else None,
             "recorder": self.recorder.stats(),
         }
 
@@ -286,6 +318,8 @@ class Router:
         """Stop: wait up to `drain_s` seconds for requests in flight, then close models and flush records."""
         self.ready = False
         await self.prober.aclose()
+        if self.completing is not None:
+            await self.completing.later.aclose()
         until = self.clock.monotonic() + drain_s
         while self.engine.in_flight and self.clock.monotonic() < until:
             await asyncio.sleep(0.02)
@@ -321,6 +355,11 @@ class Router:
         self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
         self.metrics.gauge("rheostat_error_rate", models(lambda model: model.error_rate(self.clock.monotonic())))
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
+        if self.completing is not None:
+            later = self.completing.later
+            self.metrics.gauge("rheostat_results", lambda: later.counts)
+            self.metrics.gauge("rheostat_results_refused_total", lambda: later.refused)
+        self.metrics.gauge("rheostat_cached_answers", lambda: float(len(self.answers)))
         self.metrics.gauge("rheostat_spend_threshold", budgets(self.engine.spends.threshold))
         self.metrics.gauge("rheostat_spend_used", budgets(self.engine.spends.used))
         self.metrics.gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from rheostat.engine.engine import Served
+from rheostat.results.result import Result
 from rheostat.router import Router
 from rheostat.types import Feedback
 
@@ -39,6 +40,14 @@ class SyncRouter:
     def predict_batch(self, rows: Sequence[Any], **options: Any) -> list[Served]:
         """Answer many rows in order; errors stay in their row (`Served.error`)."""
         return self._wait(self.router.apredict_batch(rows, **options))
+
+    def result(self, result_id: str, tenant: str | None = None) -> Result:
+        """Return what came of a promise to complete a request later; see `Router.result`.
+
+        Raises:
+            NotFound: nothing of this id was promised to this tenant.
+        """
+        return self._wait(self.router.result(result_id, tenant))
 
     def feedback(self, feedback: Feedback) -> None:
         """Keep a later judgement on a request."""

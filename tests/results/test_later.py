@@ -78,8 +78,8 @@ def test_a_promise_is_kept_and_its_input_is_deleted(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with later(tmp_path, ask) as made:
-            promise = await made.promise(asked(max_cost=7.0), {"x-tier": "gold"}, "no model could answer")
-            assert (promise.state, promise.reason) == ("pending", "no model could answer")
+            promise = await made.promise(asked(max_cost=7.0), {"x-tier": "gold"})
+            assert promise.state == "pending"
             result = await ended(made, promise.id)
             assert (result.state, result.request_id, result.attempts) == ("done", "r", 1)
             assert result.prediction == Prediction("yes", 0.9, {"yes": 0.9, "no": 0.1})
@@ -107,7 +107,7 @@ def test_it_is_tried_again_with_growing_pauses_until_a_model_answers(tmp_path: P
 
     async def main() -> None:
         async with later(tmp_path, ask) as made:
-            promise = await made.promise(asked(), {}, "")
+            promise = await made.promise(asked(), {})
             result = await ended(made, promise.id)
             assert (result.state, result.attempts) == ("done", 4)
 
@@ -129,7 +129,7 @@ def test_what_asking_again_cannot_change_fails_for_good(tmp_path: Path, error: A
 
     async def main() -> None:
         async with later(tmp_path, ask) as made:
-            promise = await made.promise(asked(), {}, "")
+            promise = await made.promise(asked(), {})
             result = await ended(made, promise.id)
             assert (result.state, result.attempts, type(result.error), str(result.error)) == ("failed", 1, kept, "no")
 
@@ -147,7 +147,7 @@ def test_the_time_to_keep_it_ends_and_the_last_error_is_told_then_nothing(tmp_pa
 
     async def main() -> None:
         async with later(tmp_path, never, clock=clock, keep=Duration(3600.0)) as made:
-            promise = await made.promise(asked(), {}, "")
+            promise = await made.promise(asked(), {})
             assert promise.id is not None
             while not (await made.find(promise.id, None)).attempts:  # type: ignore[union-attr]
                 await asyncio.sleep(0.01)
@@ -171,7 +171,7 @@ def test_while_no_model_can_be_asked_nothing_is_tried(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with later(tmp_path, good, rooms) as made:
-            promise = await made.promise(asked(), {}, "")
+            promise = await made.promise(asked(), {})
             assert promise.id is not None
             await asyncio.sleep(0.2)
             waiting = await made.find(promise.id, None)
@@ -196,8 +196,8 @@ def test_never_more_at_a_time_than_there_is_room_and_a_stuck_route_holds_up_no_o
 
     async def main() -> None:
         async with later(tmp_path, ask, {"default": Room(3, 5.0)}, workers=3) as made:
-            stuck = [await made.promise(asked(f"s{n}", route="other"), {}, "") for n in range(20)]
-            promises = [await made.promise(asked(f"r{n}"), {}, "") for n in range(30)]
+            stuck = [await made.promise(asked(f"s{n}", route="other"), {}) for n in range(20)]
+            promises = [await made.promise(asked(f"r{n}"), {}) for n in range(30)]
             for promise in promises:
                 assert (await ended(made, promise.id)).state == "done"
             assert [(await made.find(str(one.id), None)).state for one in stuck] == ["pending"] * 20  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ def test_never_more_at_a_time_than_there_is_room_and_a_stuck_route_holds_up_no_o
 def test_beyond_the_most_that_may_wait_nothing_is_promised_and_that_is_counted(tmp_path: Path) -> None:
     async def main() -> None:
         async with later(tmp_path, good, {}, pending=2) as made:
-            promises = [await made.promise(asked(f"r{n}"), {}, "") for n in range(4)]
+            promises = [await made.promise(asked(f"r{n}"), {}) for n in range(4)]
             assert [promise.state for promise in promises] == ["pending", "pending", "refused", "refused"]
             assert promises[3].id is None
             assert promises[3].reason == "it will not be completed later: too many requests wait already"
@@ -222,7 +222,7 @@ def test_an_input_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with later(tmp_path) as made:
             for data in ("\ud800", object()):
-                promise = await made.promise(Request(id="r", data=data), {}, "")
+                promise = await made.promise(Request(id="r", data=data), {})
                 assert promise.state == "refused"
             assert made.refused == {"unstorable": 2}
 
@@ -232,7 +232,7 @@ def test_an_input_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
 def test_a_result_is_for_its_tenant_only(tmp_path: Path) -> None:
     async def main() -> None:
         async with later(tmp_path) as made:
-            promise = await made.promise(asked(tenant="one"), {}, "")
+            promise = await made.promise(asked(tenant="one"), {})
             assert promise.id is not None
             assert (await ended(made, promise.id, "one")).state == "done"
             assert await made.find(promise.id, "two") is None
@@ -249,7 +249,7 @@ def test_promises_survive_a_restart_and_what_was_under_way_is_asked_again_at_onc
 
     async def first() -> list[str | None]:
         async with later(tmp_path, hangs, {"default": Room(1, 600.0)}) as made:
-            promises = [await made.promise(asked(f"r{n}"), {}, "") for n in range(3)]
+            promises = [await made.promise(asked(f"r{n}"), {}) for n in range(3)]
             while not made.status()["asking"]:
                 await asyncio.sleep(0.01)
             return [promise.id for promise in promises]
@@ -310,7 +310,7 @@ def test_a_file_that_cannot_be_used_costs_the_promise_and_nothing_else(tmp_path:
 
     async def main() -> None:
         async with later(tmp_path) as made:
-            assert {(await made.promise(asked(), {}, "")).state for _ in range(5)} == {"refused"}
+            assert {(await made.promise(asked(), {})).state for _ in range(5)} == {"refused"}
             assert made.status()["store"] == "away"
             assert made.refused["store"] == 5
             with pytest.raises(StoreError):
@@ -338,13 +338,13 @@ def test_a_store_that_becomes_read_only_or_full_refuses_and_is_used_again_when_i
 
     async def main() -> None:
         async with later(tmp_path, good, {}) as made:
-            kept = await made.promise(asked(), {}, "")
+            kept = await made.promise(asked(), {})
             harmed[0] = True
             made.store._identity = None  # opened anew
-            assert [(await made.promise(big, {}, "")).state for _ in range(3)] == ["refused"] * 3
+            assert [(await made.promise(big, {})).state for _ in range(3)] == ["refused"] * 3
             harmed[0] = False
             for _ in range(400):
-                if (await made.promise(big, {}, "")).state == "pending":
+                if (await made.promise(big, {})).state == "pending":
                     break
                 await asyncio.sleep(0.02)
             assert made.status()["store"] == "ok"
@@ -358,10 +358,10 @@ def test_a_store_that_becomes_read_only_or_full_refuses_and_is_used_again_when_i
 def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
     async def main() -> None:
         async with later(tmp_path, good, {}) as made:
-            kept = await made.promise(asked(), {}, "")
+            kept = await made.promise(asked(), {})
             for file in tmp_path.iterdir():
                 file.unlink()
-            fresh = await made.promise(asked("r2"), {}, "")
+            fresh = await made.promise(asked("r2"), {})
             assert (fresh.state, await made.find(str(kept.id), None)) == ("pending", None)
             assert (await made.find(str(fresh.id), None)) is not None
 
@@ -371,23 +371,23 @@ def test_a_file_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
 def test_a_store_that_hangs_costs_its_patience_once_and_then_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with later(tmp_path, good, {}) as made:
-            assert (await made.promise(asked(), {}, "")).state == "pending"
+            assert (await made.promise(asked(), {})).state == "pending"
             holder = sqlite3.connect(tmp_path / "results.sqlite", isolation_level=None)
             holder.execute("BEGIN IMMEDIATE")
             loop = asyncio.get_running_loop()
             began = loop.time()
-            assert (await made.promise(asked("r2"), {}, "")).state == "refused"
+            assert (await made.promise(asked("r2"), {})).state == "refused"
             assert loop.time() - began >= 0.45
             waits = []
             for _ in range(5):
                 began = loop.time()
-                assert (await made.promise(asked("r3"), {}, "")).state == "refused"
+                assert (await made.promise(asked("r3"), {})).state == "refused"
                 waits.append(loop.time() - began)
             assert min(waits) < 0.1
             holder.execute("COMMIT")
             holder.close()
             for _ in range(400):
-                if (await made.promise(asked("r4"), {}, "")).state == "pending":
+                if (await made.promise(asked("r4"), {})).state == "pending":
                     return
                 await asyncio.sleep(0.02)
             raise AssertionError("the store is not used again")

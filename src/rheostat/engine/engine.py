@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -17,8 +18,10 @@ from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overl
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.spend import Spend, Spends
+from rheostat.results.answers import Answers, Question, is_good
+from rheostat.results.result import Promise
 from rheostat.signals.base import Scorer
-from rheostat.types import Context, Outcome, Prediction, Request, RouteRecord
+from rheostat.types import Context, Outcome, Prediction, Recalled, Request, RouteRecord
 
 _log = logging.getLogger("rheostat.engine")
 NOTHING_HELD: Mapping[str, str] = {}
@@ -26,7 +29,7 @@ NOTHING_HELD: Mapping[str, str] = {}
 
 class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
-    budgets that its policy reads."""
+    budgets that its policy reads. `question` says which requests ask the same, where answers are cached or come later."""
 
     name: str
     route: Route
@@ -35,6 +38,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     scorers: tuple[Scorer, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     spends: tuple[Spend, ...] = ()
+    question: Question | None = None
     policy_version: str = ""
     raw_input: bool = False
 
@@ -49,21 +53,32 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Served(Struct, frozen=True):
-    """A finished request: its record, and either a prediction or the error to raise."""
+    """A finished request: its record, and either a prediction or the error to raise. `later` asks for its completion in the
+    background, `promise` says what came of that."""
 
     record: RouteRecord
     prediction: Prediction | None = None
     error: RheostatError | None = None
+    later: bool = False
+    promise: Promise | None = None
 
 
 class Engine:
-    """Serves requests over a plan. `observers` get every record; they must be quick and must not raise."""
+    """Serves requests over a plan. `observers` get every record; they must be quick and must not raise. `answers` keeps the
+    last good ones, for the routes that may give them again."""
 
-    def __init__(self, clock: Clock, holds: Holds, observers: Sequence[Callable[[RouteRecord], None]] = ()) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        holds: Holds,
+        observers: Sequence[Callable[[RouteRecord], None]] = (),
+        answers: Answers | None = None,
+    ) -> None:
         self.clock = clock
         self.holds = holds
         self.spends = Spends()
         self.observers = tuple(observers)
+        self.answers = answers
         self.executor = Executor(clock)
         self.in_flight = 0
 
@@ -78,7 +93,11 @@ class Engine:
         running: dict[asyncio.Task[Outcome], str] = {}
         self.in_flight += 1
         try:
-            journey = Journey(lane.route, self._context(plan, lane, request))
+            context = self._context(plan, lane, request)
+            if lane.route.fallback.cached:
+                journey = Journey(lane.route, context, partial(self._recall, lane))
+            else:
+                journey = Journey(lane.route, context)
             now = self.clock.monotonic()
             fresh = journey.start(now - request.received)
             while journey.ending is None:
@@ -185,9 +204,21 @@ class Engine:
         record = self._record(plan, lane, request, journey, ending, waited)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
+        if lane is not None and lane.route.fallback.cached and ending.prediction is not None and is_good(record):
+            self._keep(lane, request, ending.prediction, record)
         for observer in self.observers:
             observer(record)
-        return Served(record, ending.prediction, ending.error)
+        return Served(record, ending.prediction, ending.error, ending.later)
+
+    def _recall(self, lane: Lane, request: Request) -> Recalled | None:
+        """Return the last good answer to the same question."""
+        if self.answers is None or lane.question is None:
+            return None
+        return self.answers.recall(lane.question.key(request), self.clock.monotonic())
+
+    def _keep(self, lane: Lane, request: Request, prediction: Prediction, record: RouteRecord) -> None:
+        if self.answers is not None and lane.question is not None:
+            self.answers.keep(lane.question.key(request), prediction, record, self.clock.monotonic())
 
     def _record(
         self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
@@ -195,7 +226,7 @@ class Engine:
         decided = self.clock.monotonic() - request.received
         history = journey.history if journey is not None else ()
         prediction, error = ending.prediction, ending.error
-        selected = _selected(ending, history)
+        selected, recalled = _answered_by(ending, history), ending.recalled
         cancelled = tuple(sorted(journey.in_flight)) if journey is not None else ()
         cost = sum([outcome.cost for outcome in history])
         if cancelled:
@@ -222,8 +253,8 @@ class Engine:
             scores=prediction.scores if prediction is not None else None,
             weights=ending.weights,
             propensity=ending.propensity,
-            selected_model=selected.served_by if selected is not None else ("preset" if ending.level == 5 else ""),
-            selected_version=selected.version if selected is not None else "",
+            selected_model=selected[0],
+            selected_version=selected[1],
             level=ending.level,
             fallback_reason=trouble,
             missing=ending.missing,
@@ -243,6 +274,8 @@ class Engine:
             session=request.session,
             tenant=request.tenant,
             forced=request.force_model is not None or request.skip_route,
+            age_s=recalled.age_s if recalled is not None else None,
+            completes=request.completing,
             error=str(error) if error is not None else None,
             error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
         )
@@ -269,6 +302,16 @@ def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
         if weight > 0.0 and weight >= heaviest:
             best, heaviest = outcome, weight
     return best
+
+
+def _answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str]:
+    """The model that counts most and its version, the one that gave the cached answer, or `preset`."""
+    selected = _selected(ending, history)
+    if selected is not None:
+        return selected.served_by, selected.version
+    if ending.recalled is not None:
+        return ending.recalled.model, ending.recalled.version
+    return "preset" if ending.level == 5 else "", ""
 
 
 def _route_type(request: Request, ending: Ending) -> str:

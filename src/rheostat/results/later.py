@@ -95,12 +95,10 @@ class Later:
             await self._webhook.aclose()
         await asyncio.to_thread(self.store.close)
 
-    async def promise(self, request: Request, headers: Mapping[str, str], reason: str) -> Promise:
+    async def promise(self, request: Request, headers: Mapping[str, str]) -> Promise:
         """Promise that the request will be completed later; never raises, but may be refused.
 
-        Args:
-            headers: those that its route's policy reads.
-            reason: why there is no answer now, in words for the client.
+        `headers` are those that its route's policy reads; the others are not stored.
         """
         now = self._clock.wall()
         waiting = Waiting(
@@ -120,7 +118,7 @@ class Later:
             return self._refuse("full", "too many requests wait already")
         self.counts = {**self.counts, "pending": self.counts.get("pending", 0) + 1}
         self._wake.set()
-        return Promise(waiting.id, "pending", reason)
+        return Promise(waiting.id, "pending")
 
     async def find(self, key: str, tenant: str | None) -> Result | None:
         """Return what became of a promise to this tenant, or None when there is none.

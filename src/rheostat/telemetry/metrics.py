@@ -36,6 +36,13 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_healthy": ("gauge", "model", "1, or 0 when health checks say that the model is not well."),
     "rheostat_error_rate": ("gauge", "model", "Share of recent calls that failed through the model's fault."),
     "rheostat_holds": ("gauge", "", "Keys whose last choice is remembered for hysteresis."),
+    "rheostat_cached_answers": ("gauge", "", "Answers kept for when no model can be asked."),
+    "rheostat_results": (
+        "gauge",
+        "state",
+        "Requests to be completed later, by state; `posting` are due at the webhook.",
+    ),
+    "rheostat_results_refused_total": ("counter", "reason", "Requests that could not be promised an answer later."),
     "rheostat_spend_threshold": ("gauge", "budget", "Where the threshold of a budget stands, 0 to 1."),
     "rheostat_spend_used": ("gauge", "budget", "Mean use of a budget since the start, in the unit it is given in."),
     "rheostat_invalid_confidence_total": ("counter", "model", "Confidences that were no number from 0 to 1."),
@@ -110,6 +117,7 @@ class Metrics:
         self._events: dict[str, Counts] = {name: {} for name in _EVENTS}
         self._feedback = 0
         self._reviews: dict[str, float] = {}
+        self._cached: dict[str, float] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float] | float]] = {}
         self._routes_there((*routes, OTHER))
 
@@ -120,7 +128,10 @@ class Metrics:
         self._routes_there(routes)
 
     def observe(self, record: RouteRecord) -> None:
-        """Count everything that a finished request's record tells."""
+        """Count everything that a finished request's record tells; of one that was asked again, its calls."""
+        if record.completes:  # its client has been answered, and counted, before
+            self._tries(record.outcomes)
+            return
         route = self._routes.get(record.route) or self._route(record.route)
         statuses = route.statuses
         status = record.status
@@ -153,6 +164,8 @@ class Metrics:
             reason = _ROUTER if why.startswith(_ROUTER) else self._reasons.of(why)  # what follows it is free text
             key = (str(min(record.level, 9)), reason)
             self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
+            if record.level == 4:
+                self._cached[route.name] = self._cached.get(route.name, 0) + 1
         if record.review:
             self._reviews[route.name] = self._reviews.get(route.name, 0) + 1
         if record.cancelled:
@@ -198,6 +211,8 @@ class Metrics:
             yield _counter(name, text, (label,), self._events[name])
         yield _counter("rheostat_review_total", "Answers that a person should look at.", ("route",),
                        {(route,): count for route, count in list(self._reviews.items())})  # fmt: skip
+        yield _counter("rheostat_cached_answers_total", "Requests answered by an earlier answer (L4).", ("route",),
+                       {(route,): count for route, count in list(self._cached.items())})  # fmt: skip
         yield _counter("rheostat_feedback_total", "Judgements that came in.", (), {(): self._feedback})
         version = (("version", self._version),)
         yield Family("rheostat_build_info", "gauge", "The running version.", [Sample("", version, 1)])

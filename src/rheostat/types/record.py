@@ -74,6 +74,8 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     session: str | None = None
     tenant: str | None = None
     forced: bool = False
+    age_s: float | None = None  # of the cached answer that was given (L4)
+    completes: bool = False  # an earlier request of this id, asked again after its client was answered
     error: str | None = None
     error_type: str | None = None
 

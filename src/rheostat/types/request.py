@@ -13,7 +13,8 @@ class Request(Struct, frozen=True, kw_only=True):
 
     `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
     read. `deadline` is absolute, in monotonic seconds; `max_cost` is what all calls together may cost. `force_model` and
-    `skip_route` are set only for callers who may.
+    `skip_route` are set only for callers who may. `completing` marks a request that is asked again after its client was
+    answered.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Request(Struct, frozen=True, kw_only=True):
     max_cost: float = float("inf")
     force_model: str | None = None
     skip_route: bool = False
+    completing: bool = False
 
     def key(self, kind: str) -> str:
         """Return the value that keeps a choice sticky: `request`, `session`, `tenant`, or the name of a meta field.
