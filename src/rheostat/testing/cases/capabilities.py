@@ -12,7 +12,7 @@ from rheostat.config.schema import Config, KeySettings, RouteSettings, ServerSet
 from rheostat.policies import KINDS
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings
-from rheostat.testing.cases.mapping import models_in
+from rheostat.testing.cases.mapping_policies import kinds_in
 
 
 def lacking(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def _lacking(config: Mapping[str, Any]) -> Iterator[str]:
     for route in config["routes"].values():
         yield from _unknown(route, RouteSettings, "routes.")
         yield from _unknown(route["fallback"], FallbackSettings, "fallback.")
-        yield from (f"policy: {kind}" for kind in models_in(route["policy"]) if kind not in KINDS)
+        yield from (f"policy: {kind}" for kind in kinds_in(route["policy"]) if kind not in KINDS)
     yield from _unknown(config["server"], ServerSettings, "server.")
     for key in config.get("keys", ()):
         yield from _unknown(key, KeySettings, "keys.")

@@ -10,6 +10,7 @@ import msgspec
 import yaml
 from msgspec import Struct, field
 
+from rheostat.testing.cases.config_words import ConfigWords, Words
 from rheostat.testing.step import AnyStep
 
 FORMAT = 1
@@ -19,155 +20,7 @@ class CaseError(Exception):
     """A case that cannot be read or mapped: an unknown word, or one that makes no sense where it stands."""
 
 
-class _Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Words of the form; others are refused."""
-
-
-class Batch(_Words, frozen=True, kw_only=True):
-    """Put several requests into one call."""
-
-    max: int
-    wait_ms: float
-
-
-class ModelWords(_Words, frozen=True, kw_only=True):
-    """What a case says of one model."""
-
-    weight: float | None = None
-    max_input: int | None = None
-    concurrency: int | None = None
-    queue: int | None = None
-    pool: int | None = None
-    timeout_s: float | None = None
-    tags: tuple[str, ...] = ()
-    side_effects: bool = False
-    fallback: tuple[str, ...] = ()
-    key: str | None = None
-    type: Literal["kserve_v2", "openai", "plain"] = "plain"
-    labels: tuple[str, ...] = ()
-    output: str | None = None
-    input: str | None = None
-    n: int | None = None
-    batch: Batch | None = None
-
-
-class Difficulty(_Words, frozen=True, kw_only=True):
-    """Weak or strong, by a score with a band around its border, or by a model."""
-
-    border: float | None = None
-    band: float = 0.0
-    key: str | None = None
-    model: str | None = None
-    on_error: str | None = None
-
-
-class RuleWords(_Words, frozen=True, kw_only=True):
-    """One rule."""
-
-    use: str
-    if_contains: str | tuple[str, ...] | None = None
-    if_regex: str | None = None
-    if_header: Mapping[str, str] | None = None
-
-
-class Shadow(_Words, frozen=True, kw_only=True):
-    """A model that gets copies."""
-
-    model: str
-    share: float
-    max_in_flight: int | None = None
-
-
-class RouteWords(_Words, frozen=True, kw_only=True):
-    """How one route decides; exactly one of the ways is named."""
-
-    primary: str | None = None
-    fallback: tuple[str, ...] = ()
-    pool: tuple[str, ...] = ()
-    choose: str | None = None
-    cascade: tuple[str, ...] = ()
-    threshold: float | None = None
-    by_label: str | None = None
-    map: Mapping[str, str] = {}
-    default: str | None = None
-    blend: tuple[str, ...] = ()
-    difficulty: Difficulty | None = None
-    key: str | None = None
-    rules: tuple[RuleWords, ...] = ()
-    normalise: bool | None = None
-    sticky: str | None = None
-    by_tag: str | None = None
-    shadow: Shadow | None = None
-
-
-class BreakerWords(_Words, frozen=True, kw_only=True):
-    """When a model is left alone."""
-
-    failures: int
-    open_s: float = 30.0
-    half_open_max: int | None = None
-    half_open_successes: int | None = None
-
-
-class Timeouts(_Words, frozen=True, kw_only=True):
-    """Seconds."""
-
-    attempt_s: float | None = None
-    request_s: float | None = None
-    first_token_s: float | None = None
-    gap_s: float | None = None
-    total_s: float | None = None
-
-
-class Cache(_Words, frozen=True, kw_only=True):
-    """Keep answers."""
-
-    ttl_s: float
-    coalesce: bool = False
-
-
-class Limits(_Words, frozen=True, kw_only=True):
-    """Sizes that hold for every request."""
-
-    body_bytes: int | None = None
-    in_flight: int | None = None
-    rows: int | None = None
-    sessions: int | None = None
-
-
-class Key(_Words, frozen=True, kw_only=True):
-    """A client's key."""
-
-    tenant: str | None = None
-    models: tuple[str, ...] = ()
-    may_force: bool = False
-
-
-class ConfigWords(_Words, frozen=True, kw_only=True):
-    """The configuration of a case. `rheostat` is laid over the mapped config, for what the form has no word for."""
-
-    models: Mapping[str, ModelWords] = {}
-    route: RouteWords | None = None
-    routes: Mapping[str, RouteWords] = {}
-    retries: int | None = None
-    breaker: BreakerWords | bool | None = None
-    timeouts: Timeouts = Timeouts()
-    cache: Cache | None = None
-    default_fallback: tuple[str, ...] = ()
-    max_fallbacks: int | None = None
-    workers: int = 1
-    limits: Limits = Limits()
-    keys: Mapping[str, str | Key] = {}
-    access: Mapping[str, tuple[str, ...]] = {}
-    admin_secret: str | None = None
-    rheostat: Mapping[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        if self.breaker is True:
-            raise ValueError("`breaker` is false, or a mapping")
-
-
-class Change(_Words, frozen=True, kw_only=True):
+class Change(Words, frozen=True, kw_only=True):
     """Something that happens to the config file, `at` seconds from the start."""
 
     at: float
@@ -179,7 +32,7 @@ class Change(_Words, frozen=True, kw_only=True):
             raise ValueError("a step has one of `write_config` and `write_config_raw`")
 
 
-class Repeat(_Words, frozen=True, kw_only=True):
+class Repeat(Words, frozen=True, kw_only=True):
     """A long text: `char` `n` times, then `suffix`."""
 
     char: str
@@ -187,7 +40,7 @@ class Repeat(_Words, frozen=True, kw_only=True):
     suffix: str = ""
 
 
-class RequestWords(_Words, frozen=True, kw_only=True):
+class RequestWords(Words, frozen=True, kw_only=True):
     """One request, or `count` of them."""
 
     at: float = 0.0
@@ -220,21 +73,21 @@ class RequestWords(_Words, frozen=True, kw_only=True):
     bind: str | None = None
 
 
-class StatusPage(_Words, frozen=True, kw_only=True):
+class StatusPage(Words, frozen=True, kw_only=True):
     """What the status page says."""
 
     last_error_set: bool | None = None
     reloads: int | None = None
 
 
-class Switches(_Words, frozen=True, kw_only=True):
+class Switches(Words, frozen=True, kw_only=True):
     """How often the answering model changes."""
 
     req: str | int
     max: int
 
 
-class LogWords(_Words, frozen=True, kw_only=True):
+class LogWords(Words, frozen=True, kw_only=True):
     """What the route log holds."""
 
     count: int | None = None
@@ -242,7 +95,7 @@ class LogWords(_Words, frozen=True, kw_only=True):
     has: str | tuple[str, ...] = ()
 
 
-class Expect(_Words, frozen=True, kw_only=True):
+class Expect(Words, frozen=True, kw_only=True):
     """One check. Which words go together is said in `check`."""
 
     req: int | str | None = None
@@ -304,7 +157,7 @@ class Expect(_Words, frozen=True, kw_only=True):
         )
 
 
-class Case(_Words, frozen=True, kw_only=True):
+class Case(Words, frozen=True, kw_only=True):
     """One case."""
 
     id: str

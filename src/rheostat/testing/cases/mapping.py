@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rheostat.config.check_access import SECRET_LENGTH
-from rheostat.testing.cases.form import BreakerWords, CaseError, ConfigWords, Key, ModelWords, RouteWords, RuleWords
+from rheostat.testing.cases.config_words import BreakerWords, ConfigWords, Key, ModelWords, RouteWords
+from rheostat.testing.cases.form import CaseError
+from rheostat.testing.cases.mapping_policies import SIGNAL, given, header_in, policy_of, way_of
 
 OPERATOR = "the secret of a case's operator"
 """Opens the status page where a case names no secret of its own."""
 LONG_S = 60.0
 """Deadline of a route where a case names none: the case says what ends sooner."""
-SIGNAL = "given_difficulty"
 DEFAULT = "default"
-_WAYS: Mapping[str, frozenset[str]] = {
-    "primary": frozenset(),
-    "pool": frozenset(("choose", "sticky", "by_tag")),
-    "cascade": frozenset(("threshold",)),
-    "by_label": frozenset(("map", "default")),
-    "blend": frozenset(),
-    "difficulty": frozenset(("key",)),
-    "rules": frozenset(("default", "normalise")),
-}
-_WITH_ANY = frozenset(("fallback", "shadow"))
-_CHOOSE = {"least_busy": "least", "power_of_two": "two", "weighted": "weighted", "random": "random"}
 
 
 class Mapped(NamedTuple):
@@ -91,7 +81,7 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
         made = {"backend": "http", "url": f"{url}/predict"}
     if model.n is not None:
         made["input"] |= {"datatype": "FP32", "features": [f"x{index}" for index in range(model.n)]}
-    made |= _given(
+    made |= given(
         api_key=model.key, labels=list(model.labels), tags=list(model.tags), max_input=model.max_input,
         timeout=model.timeout_s if model.timeout_s is not None else words.timeouts.attempt_s,
     )  # fmt: skip
@@ -107,123 +97,34 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
     if model.batch is not None:
         made["batch"] = {"max": model.batch.max, "wait": model.batch.wait_ms / 1_000.0}
     if isinstance(words.breaker, BreakerWords):
-        made["breaker"] = _given(
+        made["breaker"] = given(
             failureThreshold=words.breaker.failures, timeoutSeconds=words.breaker.open_s,
             maxProbes=words.breaker.half_open_max, successThreshold=words.breaker.half_open_successes,
         )  # fmt: skip
     elif words.breaker is False:
         made["breaker"] = {"failureThreshold": 0}
-    stream = _given(first_token=words.timeouts.first_token_s, gap=words.timeouts.gap_s, total=words.timeouts.total_s)
+    stream = given(first=words.timeouts.first_token_s, gap=words.timeouts.gap_s, total=words.timeouts.total_s)
     if stream:
         made["stream"] = stream
     return made
 
 
 def _route(route: RouteWords, words: ConfigWords, models: tuple[str, ...]) -> dict[str, Any]:
-    way = _way(route)
-    fallback: dict[str, Any] = _given(retry=words.retries)
+    way = way_of(route)
+    fallback: dict[str, Any] = given(retry=words.retries)
     if way not in ("cascade", "blend"):
         fallback["lighter"] = False  # what is not named as a fallback does not answer
     if route.difficulty is not None and route.difficulty.on_error is not None:
         fallback["default"] = route.difficulty.on_error
     forced = tuple(words.models) if any(isinstance(key, Key) and key.may_force for key in words.keys.values()) else ()
     made = {
-        "policy": _policy(way, route, words),
+        "policy": policy_of(way, route, words),
         "models": list(dict.fromkeys((*models, *forced))),
         "deadline": words.timeouts.request_s if words.timeouts.request_s is not None else LONG_S,
         "fallback": fallback,
     }
     if route.shadow is not None:
-        made["shadow"] = _given(model=route.shadow.model, share=route.shadow.share, max_in_flight=route.shadow.max_in_flight)
-    return made
-
-
-def _way(route: RouteWords) -> str:
-    """Return the word that says how the route decides, and refuse words that do not belong to it."""
-    ways = [way for way in _WAYS if getattr(route, way)]
-    if len(ways) != 1:
-        raise CaseError(f"a route has exactly one of {', '.join(_WAYS)}; this one has {ways or 'none'}")
-    used = {name for name in route.__struct_fields__ if getattr(route, name) not in (None, (), {})}
-    strange = used - _WAYS[ways[0]] - _WITH_ANY - {ways[0]}
-    if strange:
-        raise CaseError(f"{sorted(strange)} cannot stand beside `{ways[0]}`")
-    return ways[0]
-
-
-def _policy(way: str, route: RouteWords, words: ConfigWords) -> Any:
-    if way == "primary":
-        return route.primary
-    if way == "cascade":
-        if route.threshold is None:
-            raise CaseError("a `cascade` needs a `threshold`")
-        return {"cascade": {"stages": list(route.cascade), "threshold": route.threshold}}
-    if way == "blend":
-        weights = {name: words.models[name].weight for name in route.blend}
-        return {"blend": {"weights": {name: 1.0 if weight is None else weight for name, weight in weights.items()}}}
-    if way == "rules":
-        rules: Any = {"rules": {"rules": [_rule(rule) for rule in route.rules], **_given(normalise=route.normalise)}}
-        return {"chain": [rules, route.default]} if route.default is not None else rules
-    if way == "by_label":
-        return {"by_label": {"model": route.by_label, "use": dict(route.map), **_given(default=route.default)}}
-    if way == "pool":
-        return _balance(route, words)
-    return _difficulty(route, words)
-
-
-def _difficulty(route: RouteWords, words: ConfigWords) -> Any:
-    difficulty = route.difficulty
-    assert difficulty is not None
-    if difficulty.model is not None:
-        others = [name for name in words.models if name != difficulty.model]
-        use = {name: name for name in others}
-        return {"by_label": {"model": difficulty.model, "use": use, **_given(default=difficulty.on_error)}}
-    if difficulty.border is None:
-        raise CaseError("`difficulty` needs a `border` or a `model`")
-    weak, strong = _weak_strong(words)
-    made = {"signal": SIGNAL, "threshold": difficulty.border, "weak": weak, "strong": strong}
-    if difficulty.band:
-        made["hysteresis"] = [difficulty.border - difficulty.band, difficulty.border + difficulty.band]
-    return {"binary": made}
-
-
-def _weak_strong(words: ConfigWords) -> tuple[str, str]:
-    names = tuple(words.models)
-    if {"weak", "strong"} <= set(names):
-        return "weak", "strong"
-    if len(names) != 2:
-        raise CaseError("`difficulty` needs two models, or two that are named weak and strong")
-    return names[0], names[1]
-
-
-def _balance(route: RouteWords, words: ConfigWords) -> Any:
-    made: dict[str, Any] = {"models": list(route.pool)}
-    if route.choose is not None:
-        if route.choose not in _CHOOSE:
-            raise CaseError(f"`choose: {route.choose}` is not known; known: {', '.join(_CHOOSE)}")
-        made["choose"] = _CHOOSE[route.choose]
-    if route.sticky is not None:
-        made["sticky"] = True
-    if route.by_tag is None:
-        return {"balance": made}
-    header = _header(route.by_tag, "by_tag")
-    by_tag: dict[str, list[str]] = {}
-    for name in route.pool:
-        for tag in words.models[name].tags:
-            by_tag.setdefault(tag, []).append(name)
-    default = by_tag.pop("default", None) or list(route.pool)
-    rules = [
-        {"when": f"headers['{header}'] == '{tag}'", "use": {"balance": {**made, "models": names}}, "name": f"tag {tag}"}
-        for tag, names in by_tag.items()
-    ]
-    return {"chain": [{"rules": rules}, {"balance": {**made, "models": default, "name": "untagged"}}]}
-
-
-def _rule(rule: RuleWords) -> dict[str, Any]:
-    made: dict[str, Any] = {"use": rule.use, **_given(matches=rule.if_regex)}
-    if rule.if_contains is not None:
-        made["contains"] = rule.if_contains if isinstance(rule.if_contains, str) else list(rule.if_contains)
-    if rule.if_header is not None:
-        made["when"] = " && ".join(f"headers['{name.lower()}'] == '{value}'" for name, value in rule.if_header.items())
+        made["shadow"] = given(model=route.shadow.model, share=route.shadow.share, max_in_flight=route.shadow.max_in_flight)
     return made
 
 
@@ -258,7 +159,7 @@ def _link_peers(models: dict[str, Any], route: RouteWords, words: ConfigWords, r
 
 def _limits(config: dict[str, Any], words: ConfigWords) -> None:
     limits = words.limits
-    config["server"] |= _given(max_body=limits.body_bytes, max_in_flight=limits.in_flight, max_batch=limits.rows)
+    config["server"] |= given(max_body=limits.body_bytes, max_in_flight=limits.in_flight, max_batch=limits.rows)
     if limits.sessions is not None:
         config["holds"] = {"limit": limits.sessions}
     if words.workers != 1:
@@ -274,24 +175,13 @@ def _keys(words: ConfigWords, reached: Mapping[str, tuple[str, ...]]) -> list[di
         routes = [route for route, models in reached.items() if set(models) <= set(allowed)] if allowed else []
         if allowed and not routes:
             raise CaseError(f"the key {name!r} may use no route")
-        made.append({"key": name, "may_force": key.may_force, "routes": routes, **_given(tenant=key.tenant)})
+        made.append({"key": name, "may_force": key.may_force, "routes": routes, **given(tenant=key.tenant)})
     return made
 
 
 def _session_headers(route: RouteWords) -> set[str]:
     keys = [route.sticky, route.key, route.difficulty.key if route.difficulty is not None else None]
-    return {_header(key, "key") for key in keys if key is not None}
-
-
-def _header(written: str, word: str) -> str:
-    kind, _, name = written.partition(":")
-    if kind != "header" or not name:
-        raise CaseError(f"`{word}: {written}` is not known; known: header:NAME")
-    return name.lower()
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None and value != []}
+    return {header_in(key, "key") for key in keys if key is not None}
 
 
 def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -301,13 +191,3 @@ def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         old = whole.get(name)
         whole[name] = _laid_over(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
     return whole
-
-
-def models_in(policy: Any) -> Iterable[str]:
-    """Yield the names of the policies' kinds that stand in a policy's config form."""
-    if isinstance(policy, dict):
-        for kind, fields in policy.items():
-            yield kind
-            parts = fields if isinstance(fields, list) else (fields.get("rules", ()) if isinstance(fields, dict) else ())
-            for part in parts:
-                yield from models_in(part.get("use") if isinstance(part, dict) and "use" in part else part)

@@ -76,12 +76,12 @@ class Sender:
         if asked.vector_len is not None:
             body = {"data": {"vector": [asked.fill if asked.fill is not None else 0.0] * asked.vector_len}}
         route = self._route(asked)
+        if asked.stream:
+            route["stream"] = True
         if route:
             body["route"] = route
         if asked.score_cycle:
             body["meta"] = {FIELD: asked.score_cycle[index % len(asked.score_cycle)]}
-        if asked.stream:
-            body["stream"] = True
         body |= {name: self._sprung(value) for name, value in asked.extra_body.items()}
         return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
