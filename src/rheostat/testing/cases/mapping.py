@@ -85,6 +85,7 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
         api_key=model.key, labels=list(model.labels), tags=list(model.tags), max_input=model.max_input,
         timeout=model.timeout_s if model.timeout_s is not None else words.timeouts.attempt_s,
     )  # fmt: skip
+    made["ramp"] = {"seconds": 0}  # none unless a case names one
     if model.side_effects:
         made["side_effects"] = True
     places = [limit for limit in (model.concurrency, model.pool) if limit is not None]
