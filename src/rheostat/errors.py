@@ -26,7 +26,7 @@ class Rule(NamedTuple):
     status: int  # HTTP status if nothing else can answer
     retryable: bool  # may the same model be tried again?
     counts: bool  # does it count against the model's health?
-    final: bool  # does it end the request (the client's own fault)?
+    final: bool  # does it end the request, unless another model has answered already?
 
 
 FAILURES: Final[dict[str, Rule]] = {
@@ -44,8 +44,12 @@ FAILURES: Final[dict[str, Rule]] = {
     "overloaded": Rule(503, retryable=False, counts=False, final=False),
     "cancelled": Rule(499, retryable=False, counts=False, final=False),
     "over_budget": Rule(402, retryable=False, counts=False, final=False),
+    "reset": Rule(502, retryable=True, counts=True, final=False),
+    "uncertain": Rule(502, retryable=False, counts=True, final=True),
+    "ramping": Rule(503, retryable=False, counts=False, final=False),
 }
-"""Failure kinds and their consequences; the one table the engine, ladder and gateway share."""
+"""Failure kinds and their consequences; the one table the engine, ladder and gateway share. Stored tables name a kind by
+its place here, so new ones go to the end."""
 
 
 class RheostatError(Exception):

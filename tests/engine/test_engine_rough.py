@@ -81,7 +81,7 @@ def test_a_small_fallback_does_not_hide_the_true_reason() -> None:
 def test_the_error_names_the_peer_beside_the_model_it_stood_in_for() -> None:
     models = {"a": scripted_model("a", BROKEN, peers=("b",)), "b": scripted_model("b", limited(1.0))}
     (served,) = Bench("a", models, retry=1).run()
-    assert str(served.error) == "no model could answer (a: upstream_error; b: rate_limited)"
+    assert str(served.error) == "no model could answer (a: upstream_error (2 times); b: rate_limited 429, again in 1.0 s)"
 
 
 class Stubborn(Struct, frozen=True):

@@ -23,20 +23,19 @@ LINKS = st.fixed_dictionaries(
 )
 
 
-@given(LINKS, st.booleans(), st.booleans(), st.booleans())
-def test_it_ends_and_tries_nobody_twice(links: dict[str, Link], lighter: bool, preset: bool, peers: bool) -> None:
-    settings = FallbackSettings(lighter=lighter, peer=peers, preset=Preset(label="p") if preset else None)
+@given(LINKS, st.booleans(), st.booleans(), st.sets(st.sampled_from(NAMES[1:])))
+def test_it_ends_and_tries_nobody_twice(links: dict[str, Link], lighter: bool, peers: bool, steering: set[str]) -> None:
+    settings = FallbackSettings(lighter=lighter, peer=peers)
     started: list[str] = ["a"]
     outcomes: list[Outcome] = []
     model = "a"
     for _ in range(len(NAMES) + 2):
         outcomes.append(Outcome(model, failure=Failure("timeout")))
         peer = peer_of(model, links, started) if peers else None
-        rung = Rung(call=peer) if peer is not None else next_rung(settings, links, outcomes, started)
+        rung = Rung(call=peer) if peer is not None else next_rung(settings, links, outcomes, started, steering=steering)
         if rung.call is None:
-            assert rung.preset is preset
             assert rung.in_hand is None
-            assert set(started) == set(NAMES) or not lighter
+            assert set(started) | steering == set(NAMES) or not lighter
             return
         assert rung.call not in started
         model = rung.call
@@ -49,8 +48,9 @@ def test_the_dearest_answer_in_hand_comes_before_any_new_call() -> None:
     outcomes = [Outcome("a", Prediction("x")), Outcome("b", Prediction("y")), Outcome("c", failure=Failure("timeout"))]
     assert next_rung(FallbackSettings(), links, outcomes, {"a", "b", "c"}) == Rung(in_hand="b")
     assert next_rung(FallbackSettings(), links, outcomes[2:], {"c"}) == Rung(call="d")
+    assert next_rung(FallbackSettings(), links, outcomes, {"a", "b", "c"}, steering=("b",)) == Rung(in_hand="a")
     late = next_rung(FallbackSettings(preset=Preset(label="p")), links, outcomes[2:], {"c"}, may_call=False)
-    assert late == Rung(preset=True)
+    assert late == Rung()
     assert next_rung(FallbackSettings(lighter=False), links, outcomes, {"a", "b", "c"}) == Rung()
 
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError
-from rheostat.types import Floor, Hold, Outcome, Prediction
+from rheostat.types import Failure, Floor, Hold, Outcome, Prediction, Recalled
 
 
 class Ending(Struct, frozen=True, kw_only=True):
-    """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered."""
+    """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered.
+
+    `recalled` is the cached answer that L4 gave. `later` asks the driver to complete the request in the background.
+    """
 
     prediction: Prediction | None = None
     error: RheostatError | None = None
@@ -25,6 +28,9 @@ class Ending(Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
     review: str = ""
     guess: str | None = None
+    recalled: Recalled | None = None
+    later: bool = False
+    stood_in: tuple[str, ...] = ()
 
 
 def held_to(floor: Floor, ending: Ending) -> Ending:
@@ -40,7 +46,11 @@ def held_to(floor: Floor, ending: Ending) -> Ending:
     return structs.replace(ending, prediction=said, review=why, guess=prediction.label)
 
 
-def no_answer(history: Sequence[Outcome], falling: str | None, may_call: bool) -> RheostatError:
+Turned = Sequence[tuple[str, Failure]]
+"""Models that were named and not asked, and why."""
+
+
+def no_answer(history: Sequence[Outcome], turned_away: Turned, falling: str | None, may_call: bool) -> RheostatError:
     """Return the error of a request that nobody answered, `falling` being why the ladder took over."""
     if not may_call:
         return DeadlineExceeded("the request's deadline passed before any model answered")
@@ -51,11 +61,11 @@ def no_answer(history: Sequence[Outcome], falling: str | None, may_call: bool) -
     if kinds == {"over_budget"}:
         return ModelError("over_budget", failures[-1][1].message)
     kinds.discard("input_too_large")  # the others could have taken it
-    told = "; ".join(f"{model}: {kind}" for model, kind in _told(history))
-    waits = [failure.retry_after_s for _, failure in failures if failure.retry_after_s is not None]
+    told = "; ".join(_told(history, turned_away))
+    waits = [failure.retry_after_s for _, failure in (*failures, *turned_away) if failure.retry_after_s is not None]
     if kinds and kinds <= {"timeout", "deadline"}:
         status = 504
-    elif kinds <= {"unavailable", "overloaded", "rate_limited"}:
+    elif kinds <= {"unavailable", "overloaded", "rate_limited", "ramping"}:
         status = 503
     else:
         status = 502
@@ -63,21 +73,34 @@ def no_answer(history: Sequence[Outcome], falling: str | None, may_call: bool) -
     return NoAnswer(f"no model could answer ({told or falling})", status, retry_after)
 
 
-def _told(history: Sequence[Outcome]) -> dict[tuple[str, str], None]:
-    """Return (model, kind) of every failure, in order and once; a peer's beside that of the model it stood in for."""
-    pairs: dict[tuple[str, str], None] = {}
+def _told(history: Sequence[Outcome], turned_away: Turned) -> list[str]:
+    """Name every failure, in order: model, kind, upstream status, how many times, and when it may be asked again; a peer's
+    beside that of the model it stood in for."""
+    counts = {(model, _word(failure)): 1 for model, failure in turned_away}
     for outcome in history:
+        last = outcome.failure
         for attempt in outcome.attempts:
             if attempt.failure is not None:
-                pairs[attempt.model, attempt.failure.kind] = None
-        if outcome.failure is not None:
-            pairs[outcome.served_by or outcome.model, outcome.failure.kind] = None
-    return pairs
+                key = (attempt.model, _word(attempt.failure))
+                counts[key] = counts.get(key, 0) + 1
+        if last is not None:
+            counts.setdefault((outcome.served_by or outcome.model, _word(last)), 1)
+    return [f"{model}: {word}" + (f" ({count} times)" if count > 1 else "") for (model, word), count in counts.items()]
 
 
-def why(history: Sequence[Outcome], level: int) -> str:
+def _word(failure: Failure) -> str:
+    word = failure.kind if failure.upstream_status is None else f"{failure.kind} {failure.upstream_status}"
+    return word if failure.retry_after_s is None else f"{word}, again in {failure.retry_after_s:.1f} s"
+
+
+def why(history: Sequence[Outcome], level: int, turned_away: Turned) -> str:
     """Say what made L1 or L2 necessary: the first failure of the outcome that was used."""
+    first = dict(reversed(turned_away))
     for outcome in history:
-        if outcome.level == level and outcome.attempts and outcome.attempts[0].failure is not None:
+        if outcome.level != level:
+            continue
+        if outcome.model in first:
+            return f"L{level}: {outcome.model} {first[outcome.model].kind}"
+        if outcome.attempts and outcome.attempts[0].failure is not None:
             return f"L{level}: {outcome.attempts[0].model} {outcome.attempts[0].failure.kind}"
     return f"L{level}"

@@ -7,7 +7,7 @@ The driver starts the models it is told to start, reports each outcome once, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from msgspec import Struct, structs
 
 from rheostat.combine import combine
 from rheostat.engine.ending import Ending, held_to, no_answer, why
-from rheostat.errors import ModelError
+from rheostat.engine.passing import ramping, too_large, unpaid
+from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer
 from rheostat.policies import Policy, Use
 from rheostat.resilience.ladder import FallbackSettings, Link, next_rung, peer_of
-from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Outcome, Prediction, Step
+from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Outcome, Prediction, Recalled, Request, Step
 
 if TYPE_CHECKING:
     from rheostat.signals.base import AnswerScorer
@@ -27,12 +28,15 @@ NO_WEIGHTS: Mapping[str, float] = {}
 SIGNAL_ERROR = "signal_error"
 """Where a context's memo says why a signal is missing."""
 NO_FALLBACK = FallbackSettings(retry=0, peer=False, lighter=False)
+Recall = Callable[[Request], Recalled | None]
+"""Finds the last good answer to the same question."""
 
 
 class Route(Struct, frozen=True, kw_only=True):
     """What a journey needs to know of its route.
 
-    `links` holds the models this route may use, `answer_scorers` make signals from their answers.
+    `links` holds the models this route may use, `answer_scorers` make signals from their answers. What the models in
+    `steering` say only chooses others.
     """
 
     policy: Policy
@@ -40,10 +44,11 @@ class Route(Struct, frozen=True, kw_only=True):
     links: Mapping[str, Link]
     default: str
     answer_scorers: tuple[AnswerScorer, ...] = ()
+    steering: Collection[str] = ()
 
 
 class Journey:
-    """Drive it with `start`, then `arrived` for every outcome, until `ending` is not None.
+    """Drive it with `start`, then `arrived` for every outcome, until `ending` is not None. `recall` is asked on L4.
 
     Both return the models to start now; an empty tuple means: wait for the next outcome. `at_s` is seconds since the
     request's arrival, for the record only.
@@ -51,15 +56,16 @@ class Journey:
 
     __slots__ = (
         "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy",
-        "refused", "route", "standing", "started", "steps", "trouble",
+        "recall", "refused", "route", "spared", "standing", "started", "steps", "trouble", "turned_away",
     )  # fmt: skip
 
-    def __init__(self, route: Route, ctx: Context) -> None:
+    def __init__(self, route: Route, ctx: Context, recall: Recall | None = None) -> None:
         self.route = route
         self.ctx = ctx
         self.policy = route.policy
         self.fallback = route.fallback
         self.links = route.links
+        self.recall = recall
         request = ctx.request
         if request.force_model is not None:
             self.policy, self.fallback = Use(request.force_model), NO_FALLBACK
@@ -71,7 +77,9 @@ class Journey:
         self.history: tuple[Outcome, ...] = ()
         self.in_flight: set[str] = set()
         self.started: set[str] = set()
-        self.refused: set[str] = set()  # not asked, because the request cannot pay for them
+        self.refused: set[str] = set()  # passed over
+        self.turned_away: list[tuple[str, Failure]] = []  # who was named and not asked, and why
+        self.spared: list[str] = []  # of these, those that could be asked after all when nobody else can answer
         self.standing: dict[str, str] = {}  # peer -> the model it stands in for
         self.steps: list[Step] = []
         self.at_s = 0.0
@@ -92,18 +100,18 @@ class Journey:
         model = outcome.model
         self.in_flight.discard(model)
         failure = outcome.failure
+        if failure is not None and not outcome.attempts:
+            self.turned_away.append((model, failure))
         if failure is None and not self.standing:
             self.history += (outcome,)
             return self._ask()
         asked = self.standing.pop(model, None)
         if asked is not None:
             outcome = self._stand_in(asked, outcome)
-        if failure is not None and self.fallback.peer and not failure.final and failure.kind != "cancelled":
-            peer = peer_of(model, self.links, self.started | self.refused)
-            if peer is not None and self._affords(peer):
-                self.standing[peer] = asked or model
+        if failure is not None and not failure.final and failure.kind != "cancelled":
+            peer = self._peer(model, asked or model, failure)
+            if peer is not None:
                 self.history += (outcome,) if asked is None else ()
-                self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
                 return self._launch((peer,))
         self._remember(outcome)
         if failure is not None and failure.final and not any(o.ok for o in self.history):
@@ -125,6 +133,19 @@ class Journey:
             self.history += (Outcome(asked, failure=failure, attempts=attempts.get(model, ()), served_by=model),)
         self.falling = "deadline passed"
         self._climb(may_call=False)
+
+    def _peer(self, model: str, asked: str, failure: Failure) -> str | None:
+        """Return the next peer of `model` that may be asked in the place of `asked` (L2), if any."""
+        if not self.fallback.peer:
+            return None
+        while (peer := peer_of(model, self.links, self.started | self.refused)) is not None:
+            hindrance = self._hindrance(peer)
+            if hindrance is None:
+                self.standing[peer] = asked
+                self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
+                return peer
+            self._pass_over(peer, hindrance)
+        return None
 
     def _stand_in(self, asked: str, outcome: Outcome) -> Outcome:
         """Relabel a peer's outcome as that of the model it stood in for, with all attempts so far."""
@@ -161,7 +182,7 @@ class Journey:
             if isinstance(decision, Answer):
                 _check_words(decision)
                 _check_weights(decision.weights)
-                prediction = combine(decision.weights, self.history)
+                prediction = combine(decision.weights, _substituted(self.history, decision.stand_ins))
                 if prediction is None:
                     decision = Decline("none of the weighted models answered", failed=True)
                 else:
@@ -218,32 +239,44 @@ class Journey:
         self.by = self.by or call.by
         if fresh:
             self._note("call", call.models, call.reason, call.propensity)
-            return self._launch(fresh) if self.ctx.request.max_cost == inf else self._within_budget(fresh)
+            return self._begin(fresh)
         if self.in_flight:
             return ()
         return self._router_failed("the policy waits for models that have all come back")
 
-    def _within_budget(self, fresh: tuple[str, ...]) -> tuple[str, ...]:
-        """Start what the request can pay for, in the order named; the rest counts as failed, and is not asked."""
+    def _begin(self, fresh: tuple[str, ...]) -> tuple[str, ...]:
+        """Start what may be asked, in the order named, or its peer; the rest counts as failed, and is not asked."""
         launched: tuple[str, ...] = ()
         for model in fresh:
-            if self._affords(model):
+            failure = self._hindrance(model)
+            if failure is None:
                 launched += self._launch((model,))
-            else:
-                self._refuse(model)
+                continue
+            self._pass_over(model, failure)
+            peer = self._peer(model, model, failure) if failure.kind != "over_budget" else None
+            if peer is not None:
+                launched += self._launch((peer,))
         return launched or (() if self.in_flight else self._ask())
 
-    def _affords(self, model: str) -> bool:
-        limit = self.ctx.request.max_cost
-        if limit == inf:
-            return True
-        spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
-        return spent + self.links[model].cost <= limit
+    def _hindrance(self, model: str) -> Failure | None:
+        """Say why the model is not to be asked, if so."""
+        ctx = self.ctx
+        limit = ctx.request.max_cost
+        if limit != inf:
+            spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
+            failure = unpaid(model, self.links, limit, spent)
+            if failure is not None:
+                return failure
+        failure = too_large(self.links[model], ctx)
+        if failure is None and self.policy is self.route.policy:  # a model named by hand gets the request
+            failure = ramping(model, ctx, self.links, self.started | self.refused)
+        return failure
 
-    def _refuse(self, model: str) -> None:
+    def _pass_over(self, model: str, failure: Failure) -> None:
         self.refused.add(model)
-        limit = self.ctx.request.max_cost
-        failure = Failure("over_budget", f"its cost of {self.links[model].cost:g} is more than is left of {limit:g}")
+        self.turned_away.append((model, failure))
+        if failure.kind == "ramping":
+            self.spared.append(model)
         self._remember(Outcome(model, failure=failure, served_by=model))
 
     def _answered(self, answer: Answer, prediction: Prediction) -> None:
@@ -258,10 +291,11 @@ class Journey:
             by=self.by or answer.by,
             reason=answer.reason,
             level=level,
-            fallback_reason=why(self.history, level) if level else "",
+            fallback_reason=why(self.history, level, self.turned_away) if level else "",
             propensity=answer.propensity,
             hold=answer.hold,
             missing=answer.missing,
+            stood_in=tuple(answer.stand_ins),
         )
         self._end(ending)
 
@@ -283,25 +317,38 @@ class Journey:
         if self.in_flight and may_call:
             return ()
         tried = self.started | self.refused
-        rung = next_rung(self.fallback, self.links, self.history, tried, may_call=may_call)
-        if rung.call is not None and not self._affords(rung.call):
-            self._refuse(rung.call)
-            return self._climb()
+        rung = next_rung(self.fallback, self.links, self.history, tried, may_call=may_call, steering=self.route.steering)
         if rung.call is not None:
+            hindrance = self._hindrance(rung.call)
+            if hindrance is not None:
+                self._pass_over(rung.call, hindrance)
+                return self._climb()
             self._note("fallback", (rung.call,), f"L3: {self.falling}, asking {rung.call}")
             return self._launch((rung.call,))
         if rung.in_hand is not None:
             prediction = combine({rung.in_hand: 1.0}, self.history)
             self._fell(3, prediction, {rung.in_hand: 1.0})
-        elif rung.preset and self.fallback.preset is not None:
+        elif self.spared and may_call:
+            model = self.spared.pop(0)
+            self._note("fallback", (model,), f"L3: {self.falling}, asking {model} before its turn")
+            return self._launch((model,))
+        elif self.fallback.cached and self.recall is not None and (recalled := self.recall(self.ctx.request)) is not None:
+            self._fell(4, recalled.prediction, {}, recalled)
+        elif self.fallback.preset is not None:
             self._fell(5, self.fallback.preset.prediction(), {})
         else:
             self._end(
-                Ending(error=no_answer(self.history, self.falling, may_call), by=self.by, fallback_reason=self.falling or "")
+                Ending(
+                    error=no_answer(self.history, self.turned_away, self.falling, may_call),
+                    by=self.by,
+                    fallback_reason=self.falling or "",
+                )
             )
         return ()
 
-    def _fell(self, level: int, prediction: Prediction | None, weights: Mapping[str, float]) -> None:
+    def _fell(
+        self, level: int, prediction: Prediction | None, weights: Mapping[str, float], recalled: Recalled | None = None
+    ) -> None:
         reason = f"L{level}: {self.falling}"
         self._note("fallback", tuple(weights), reason, weights=weights)
         ending = Ending(
@@ -311,6 +358,7 @@ class Journey:
             reason=reason,
             level=level,
             fallback_reason=self.falling or "",
+            recalled=recalled,
         )
         self._end(ending)
 
@@ -333,7 +381,18 @@ class Journey:
         if self.trouble is not None:  # whatever rung was needed afterwards, this comes first
             after = f"; {ending.fallback_reason}" if ending.fallback_reason else ""
             ending = structs.replace(ending, fallback_reason=self.trouble + after)
+        unserved = ending.level >= 4 or isinstance(ending.error, NoAnswer | DeadlineExceeded)
+        if unserved and self.fallback.later:
+            ending = structs.replace(ending, later=True)
         self.ending = ending if self.floor is None else held_to(self.floor, ending)
+
+
+def _substituted(history: tuple[Outcome, ...], stand_ins: Mapping[str, Mapping[str, float]]) -> tuple[Outcome, ...]:
+    """Return the outcomes with the scores that stand in for models that failed."""
+    if not stand_ins:
+        return history
+    kept = tuple(outcome for outcome in history if outcome.model not in stand_ins)
+    return kept + tuple(Outcome(model, Prediction.from_scores(scores)) for model, scores in stand_ins.items())
 
 
 def _check_words(decision: Call | Answer) -> None:

@@ -1,8 +1,8 @@
 """The fallback ladder: what answers when the policy's models cannot. Pure, no I/O.
 
 L1 the same model again · L2 a peer of equal quality · L3 a lighter model, an answer already in hand first ·
-L4 a cached answer (not built yet, so not offered) · L5 a preset.
-L1 is spent inside a model's attempts, L2 stands in for a model without the policy noticing, L3 and L5 take over from it.
+L4 a cached answer, and completion later · L5 a preset.
+L1 is spent inside a model's attempts, L2 stands in for a model without the policy noticing, L3 to L5 take over from it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ class Preset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rungs of one route. `retry` is the number of extra tries at one model (0: none); `peer` and `lighter` switch L2
-    and L3; `preset` is L5. `default` names the model that answers when the router itself fails (a policy error or a
-    missing signal); without it the policy's first model does."""
+    and L3; L4 is `cached`, the last good answer to the same question, and `later`, which completes the request after the
+    client has got what there was; `preset` is L5. `default` names the model that answers when the router itself fails (a
+    policy error or a missing signal); without it the policy's first model does."""
 
     retry: int = 1
     peer: bool = True
     lighter: bool = True
+    cached: bool = False
+    later: bool = False
     preset: Preset | None = None
     default: str | None = None
 
@@ -42,19 +45,20 @@ class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Link(Struct, frozen=True):
-    """Who may stand in for a model: peers of equal quality, one lighter model; `cost` orders those not named."""
+    """Who may stand in for a model: peers of equal quality, one lighter model; `cost` orders those not named. `max_input`
+    is the largest input it can take, in tokens (0: any)."""
 
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     cost: float = 0.0
+    max_input: int = 0
 
 
 class Rung(NamedTuple):
-    """The next thing to try: an answer `in_hand`, a model to `call`, the `preset`, or nothing (all empty)."""
+    """The next thing to try: an answer `in_hand`, a model to `call`, or nothing on L3 (both empty)."""
 
     in_hand: str | None = None
     call: str | None = None
-    preset: bool = False
 
 
 NOTHING = Rung()
@@ -77,33 +81,41 @@ def next_rung(
     started: Collection[str],
     *,
     may_call: bool = True,
+    steering: Collection[str] = (),
 ) -> Rung:
-    """Say what is next once the policy has given up.
+    """Say what is next on L3 once the policy has given up.
 
     `outcomes` is everything that came back, `started` every model tried; each model is tried once at most, so that two
-    models that name each other cannot alternate. `may_call` is False when no time is left for another call.
+    models that name each other cannot alternate. `may_call` is False when no time is left for another call. What the models
+    in `steering` say only chooses others, so it is no answer.
     """
     if settings.lighter:
         best: Outcome | None = None
         for outcome in outcomes:
-            if outcome.ok and (best is None or _cost(links, outcome) >= _cost(links, best)):
+            if (
+                outcome.ok
+                and outcome.model not in steering
+                and (best is None or _cost(links, outcome) >= _cost(links, best))
+            ):
                 best = outcome
         if best is not None:
             return Rung(in_hand=best.model)
         if may_call:
-            lighter = _lighter(links, outcomes, started)
+            lighter = _lighter(links, outcomes, started, steering)
             if lighter is not None:
                 return Rung(call=lighter)
-    return Rung(preset=True) if settings.preset is not None else NOTHING
+    return NOTHING
 
 
-def _lighter(links: Mapping[str, Link], outcomes: Sequence[Outcome], started: Collection[str]) -> str | None:
+def _lighter(
+    links: Mapping[str, Link], outcomes: Sequence[Outcome], started: Collection[str], steering: Collection[str]
+) -> str | None:
     for outcome in reversed(outcomes):
         link = links.get(outcome.model)
         lighter = link.lighter if link is not None else None
         if lighter is not None and lighter not in started and lighter in links:
             return lighter
-    rest = [(link.cost, name) for name, link in links.items() if name not in started]
+    rest = [(link.cost, name) for name, link in links.items() if name not in started and name not in steering]
     return max(rest)[1] if rest else None
 
 

@@ -4,8 +4,10 @@ from rheostat.types.context import Context, ModelView, PoolView
 from rheostat.types.decision import Answer, Call, Decision, Decline, Floor, Hold
 from rheostat.types.outcome import Attempt, Failure, Outcome
 from rheostat.types.prediction import Prediction, usable_confidence
+from rheostat.types.recalled import Recalled
 from rheostat.types.record import Feedback, InputSummary, RouteRecord, Step
 from rheostat.types.request import Request, text_of
+from rheostat.types.size import tokens_of
 
 __all__ = [
     "Answer",
@@ -23,9 +25,11 @@ __all__ = [
     "Outcome",
     "PoolView",
     "Prediction",
+    "Recalled",
     "Request",
     "RouteRecord",
     "Step",
     "text_of",
+    "tokens_of",
     "usable_confidence",
 ]

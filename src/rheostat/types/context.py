@@ -11,7 +11,12 @@ from rheostat.types.request import Request
 
 
 class ModelView(Struct, frozen=True):
-    """One model as a decision sees it. `latency_s` is a live estimate in seconds, 0 while unknown."""
+    """One model as a decision sees it. `latency_s` is a live estimate in seconds, 0 while unknown.
+
+    `ramp`, in (0, 1], is the share of its traffic that a model that has just come back may have. `queued` requests wait for
+    one of its `limit` places (0: unlimited). `error_rate`, in [0, 1], is that of the last while; `throughput` is how many
+    calls a second it can be expected to finish, 0 while unknown. `means` maps a segment ("" for all) to running mean scores.
+    """
 
     name: str
     available: bool = True
@@ -20,6 +25,12 @@ class ModelView(Struct, frozen=True):
     latency_s: float = 0.0
     in_flight: int = 0
     tags: tuple[str, ...] = ()
+    ramp: float = 1.0
+    queued: int = 0
+    limit: int = 0
+    error_rate: float = 0.0
+    throughput: float = 0.0
+    means: Mapping[str, Mapping[str, float]] = {}
 
 
 PoolView = Mapping[str, ModelView]

@@ -38,7 +38,8 @@ class Answer(Struct, frozen=True):
     """The request ends: outcomes are combined by `weights`; what is still in flight is cancelled.
 
     `weights` maps models with a good outcome to non-negative weights; they are normalised to sum 1.
-    `missing` names models that should have counted and could not.
+    `missing` names models that should have counted and could not. `stand_ins` gives scores by label, which sum to 1, for
+    models in `weights` that failed: they count in the place of their answers.
     """
 
     weights: Mapping[str, float]
@@ -48,6 +49,7 @@ class Answer(Struct, frozen=True):
     hold: Hold | None = None
     missing: tuple[str, ...] = ()
     floor: Floor | None = None
+    stand_ins: Mapping[str, Mapping[str, float]] = {}
 
 
 class Decline(Struct, frozen=True):

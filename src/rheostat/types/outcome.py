@@ -18,17 +18,20 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
     @property
     def final(self) -> bool:
-        """True when the client itself is at fault, so that no other model is to be asked."""
+        """True when no other model is to be asked: the client is at fault, or the work may have been done already."""
         return FAILURES[self.kind].final
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
-    """One try at one model. Times in seconds, `started_s` from the arrival of the request."""
+    """One try at one model. Times in seconds, `started_s` from the arrival of the request. Of a streamed answer `first_s` is
+    the time to its first piece, and `pieces` of it went out."""
 
     model: str
     started_s: float
     elapsed_s: float
     failure: Failure | None = None
+    first_s: float | None = None
+    pieces: int = 0
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
