@@ -18,6 +18,7 @@ from rheostat.completing import Completing
 from rheostat.config import Config, Loaded, load_config
 from rheostat.engine.engine import Engine, Plan, Served
 from rheostat.engine.prober import Prober
+from rheostat.engine.stream import Outlet, Stream
 from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
 from rheostat.resilience.holds import Holds
 from rheostat.results.answers import Answers
@@ -160,7 +161,7 @@ class Router:
             skip_route=skip_route,
         )
 
-    async def serve(self, request: Request) -> Served:
+    async def serve(self, request: Request, outlet: Outlet | None = None) -> Served:
         """Serve one request; errors come back in `Served.error`. Cancelling the call cancels the models' work.
 
         Where the route has `later`, a request that no model answered may be completed later: `Served.promise` says so.
@@ -170,7 +171,7 @@ class Router:
         users = self._users
         users[key] = users.get(key, 0) + 1
         try:
-            served = await self.engine.serve(wiring.completing if request.completing else wiring.plan, request)
+            served = await self.engine.serve(wiring.completing if request.completing else wiring.plan, request, outlet)
         finally:
             users[key] -= 1
             if self._retired and users[key] == 0 and key in self._retired:
@@ -178,6 +179,14 @@ class Router:
         if served.later and self.completing is not None:
             return structs.replace(served, promise=await self.completing.promise(request))
         return served
+
+    def stream(self, request: Request) -> Stream:
+        """Answer one request text by text: `async with router.stream(request) as texts: async for text in texts`.
+
+        A model whose config has `stream` gives its text as it comes, if its word is the last by the route's policy;
+        otherwise the answer is one text. The request's deadline holds until the first text, the model's limits after it.
+        """
+        return Stream(lambda outlet: self.serve(request, outlet))
 
     async def result(self, result_id: str, tenant: str | None = None) -> Result:
         """Return what came of a promise (`Served.promise.id`): still pending, done, failed for good, or expired.

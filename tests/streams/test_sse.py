@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,13 +17,25 @@ TEXT = "模型😀"
 def read(stream: bytes, cuts: list[int], largest: int = 1 << 20) -> list[Event]:
     parser = SseParser(largest)
     edges = [0, *sorted({cut % (len(stream) + 1) for cut in cuts}), len(stream)]
-    events = [event for low, high in zip(edges, edges[1:], strict=False) for event in parser.feed(stream[low:high])]
+    events = [event for low, high in itertools.pairwise(edges) for event in parser.feed(stream[low:high])]
     return events + parser.end()
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n", "\r"])
 def test_every_single_cut_and_every_byte_by_itself(end: str) -> None:
-    lines = [f"data: {TEXT}", "", ": a comment 模", "event: message", f"data: {TEXT}", f"data:{TEXT}", "id: 7", "", "data", "", ""]
+    lines = [
+        f"data: {TEXT}",
+        "",
+        ": a comment 模",
+        "event: message",
+        f"data: {TEXT}",
+        f"data:{TEXT}",
+        "id: 7",
+        "",
+        "data",
+        "",
+        "",
+    ]
     stream = ("\ufeff" + end.join(lines)).encode()
     expected = [Event(TEXT), Event(f"{TEXT}\n{TEXT}", "message"), Event("")]
     assert read(stream, []) == expected

@@ -14,7 +14,8 @@ from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.record import status_of, summary
-from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
+from rheostat.engine.stream import Outlet, may_stream, settle
+from rheostat.errors import FAILURES, BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.spend import Spend, Spends
@@ -29,7 +30,8 @@ NOTHING_HELD: Mapping[str, str] = {}
 
 class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
-    budgets that its policy reads. `question` says which requests ask the same, where answers are cached or come later."""
+    budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
+    view of its own. `question` says which requests ask the same, where answers are cached or come later."""
 
     name: str
     route: Route
@@ -38,6 +40,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     scorers: tuple[Scorer, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     spends: tuple[Spend, ...] = ()
+    live: bool = False
     question: Question | None = None
     policy_version: str = ""
     raw_input: bool = False
@@ -82,8 +85,11 @@ class Engine:
         self.executor = Executor(clock)
         self.in_flight = 0
 
-    async def serve(self, plan: Plan, request: Request) -> Served:
-        """Take one request from arrival to answer; never raises except when cancelled."""
+    async def serve(self, plan: Plan, request: Request, outlet: Outlet | None = None) -> Served:
+        """Take one request from arrival to answer; never raises except when cancelled.
+
+        With an `outlet` the model that has the last word streams into it, where it can.
+        """
         try:
             lane = self._admit(plan, request)
         except RheostatError as error:
@@ -108,9 +114,15 @@ class Engine:
                 if len(fresh) == 1 and not running and (model := plan.pool.models[fresh[0]]).inline:
                     outcomes = [self.executor.run_now(model, request, _tries(lane, request))]
                 else:
-                    outcomes = await self._advance(plan, lane, request, fresh, running)
+                    flow = outlet
+                    if flow is not None and (running or len(fresh) != 1 or not may_stream(journey, plan.pool[fresh[0]])):
+                        flow = None
+                    outcomes = await self._advance(plan, lane, request, fresh, running, flow)
                 now = self.clock.monotonic()
                 waited += now - began
+                if outlet is not None and outlet.pieces:
+                    settle(journey, outlet, outcomes[0], now - request.received)
+                    break
                 if now >= request.deadline and all(_cut(outcome) for outcome in outcomes):
                     journey.expire(now - request.received, outcomes)
                     break
@@ -165,16 +177,17 @@ class Engine:
             now = self.clock.monotonic()
             pairs = ((name, self.holds.get(f"{lane.name}/{name}/{request.key(kind)}", now)) for name, kind in lane.held)
             held = {name: value for name, value in pairs if value is not None}
-        return Context(request, signals, plan.pool.view(request.received), held, memo)
+        return Context(request, signals, plan.pool.view(request.received, lane.live), held, memo)
 
     async def _advance(
-        self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str]
-    ) -> list[Outcome]:
+        self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str],
+        flow: Outlet | None,
+    ) -> list[Outcome]:  # fmt: skip
         """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed."""
         tries = _tries(lane, request)
         pool, executor = plan.pool, self.executor
         if not running and len(fresh) == 1:
-            return [await executor.run(pool[fresh[0]], request, tries, lane.deadline_s)]
+            return [await executor.run(pool[fresh[0]], request, tries, lane.deadline_s, flow)]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
                 task = asyncio.ensure_future(executor.run(pool[name], request, tries, lane.deadline_s))
@@ -233,7 +246,9 @@ class Engine:
             cost += sum(plan.pool[name].settings.cost for name in cancelled)
         status = status_of(error, ending.level, ending.fallback_reason)
         if isinstance(error, ModelError):
-            status = "cancelled" if error.kind == "cancelled" else "rejected"
+            status = (
+                "cancelled" if error.kind == "cancelled" else ("rejected" if FAILURES[error.kind].status < 500 else "error")
+            )
         trouble = ending.fallback_reason
         if journey is not None and trouble.startswith("router_unavailable") and SIGNAL_ERROR in journey.ctx.memo:
             trouble = f"{trouble} ({journey.ctx.memo[SIGNAL_ERROR]})"
@@ -298,7 +313,7 @@ def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
     best: Outcome | None = None
     heaviest = 0.0
     for outcome in history:
-        weight = ending.weights.get(outcome.model, 0.0)
+        weight = ending.weights.get(outcome.model, 0.0) if outcome.ok else 0.0
         if weight > 0.0 and weight >= heaviest:
             best, heaviest = outcome, weight
     return best

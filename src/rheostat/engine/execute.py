@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from rheostat.chance import chance
+from rheostat.engine.stream import Outlet, poured
 from rheostat.errors import FAILURES, ModelError
 from rheostat.pool import Model
 from rheostat.types import Attempt, Failure, Outcome, Prediction, Request
@@ -45,10 +46,13 @@ class Executor:
             if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
 
-    async def run(self, model: Model, request: Request, tries: int, patience_s: float) -> Outcome:
+    async def run(
+        self, model: Model, request: Request, tries: int, patience_s: float, outlet: Outlet | None = None
+    ) -> Outcome:
         """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline.
 
-        `patience_s` bounds an attempt at a model without a `timeout` of its own (0: the request's deadline alone).
+        `patience_s` bounds an attempt at a model without a `timeout` of its own (0: the request's deadline alone). With an
+        `outlet` the model streams into it: its own limits hold, and once a piece is out it is not tried again.
         """
         attempts: tuple[Attempt, ...] = ()
         while True:
@@ -60,20 +64,24 @@ class Executor:
                 self._leave(model)
                 return _outcome(model, None, _unavailable(model, began), attempts)
             try:
-                prediction, failure = judged(model, await self._attempt(model, request, began, patience_s))
+                prediction, failure = judged(model, await self._attempt(model, request, began, patience_s, outlet))
             except asyncio.CancelledError:
                 now = self.clock.monotonic()
                 model.ended(Failure("cancelled"), False, now - began, now)
                 raise
             now = self.clock.monotonic()
-            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
-            attempts += (Attempt(model.name, began - request.received, now - began, failure),)
-            if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
+            first_s, pieces = (None, 0) if outlet is None else (outlet.first_s, outlet.pieces)
+            answered = now - began if first_s is None else first_s  # a long answer is not a slow one
+            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, answered, now)
+            attempts += (Attempt(model.name, began - request.received, now - began, failure, first_s, pieces),)
+            if failure is None or pieces or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
             pause = PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             await asyncio.sleep(max(0.0, min(pause, request.deadline - now)))
 
-    async def _attempt(self, model: Model, request: Request, began: float, patience_s: float) -> Reply:
+    async def _attempt(
+        self, model: Model, request: Request, began: float, patience_s: float, outlet: Outlet | None
+    ) -> Reply:
         """One try; its place is given back when the work really ends, which for a thread may be after the timeout."""
         left = max(0.0, request.deadline - began)
         patience = float(model.settings.timeout or patience_s or left)
@@ -82,6 +90,8 @@ class Executor:
         try:
             if model.remote:
                 try:
+                    if outlet is not None:
+                        return await poured(model, request, outlet, self.clock)
                     async with asyncio.timeout(timeout if timeout != float("inf") else None):
                         remote = cast("RemoteBackend", model.backend)
                         return _first(await remote.apredict((request.data,), timeout))

@@ -21,13 +21,14 @@ MAX_DEPTH = 64
 
 class RouteOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Which way to go: a route's name, a time limit in milliseconds, what the calls may cost together; a model by hand
-    for callers who may."""
+    for callers who may. With `stream` the answer comes as server-sent events."""
 
     name: str = "default"
     force_model: str | None = None
     skip_route: bool = False
     timeout_ms: float | None = None
     max_cost: float | None = None
+    stream: bool = False
 
 
 class Item(Struct, frozen=True, forbid_unknown_fields=True):

@@ -36,6 +36,8 @@ from rheostat.gateway.headers import (
     traced,
 )
 from rheostat.gateway.keys import Keyring, allow_force, allow_route
+from rheostat.gateway.leave import ClientGone, left, wait_for_leave
+from rheostat.gateway.stream import StreamAnswer
 
 if TYPE_CHECKING:
     from rheostat.config.schema import Config, KeySettings
@@ -46,10 +48,6 @@ BATCH_WORKERS = 32
 """Rows of one list that are served at a time when their models do not answer on the spot."""
 _TURN = 16
 _log = logging.getLogger("rheostat.gateway")
-
-
-class ClientGone(Exception):
-    """The client closed its connection; nobody waits for an answer."""
 
 
 class PredictApi:
@@ -97,6 +95,9 @@ class PredictApi:
                 return
             request = self._request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
             router = self.router
+            if asked.route.stream:
+                await StreamAnswer(router, send, lambda: self.draining).serve(request, receive)
+                return
             served = await (router.serve(request) if router.is_quick(request.route) else self._watched(request, receive))
             await self._respond(served, send)
         except ClientGone:
@@ -163,11 +164,11 @@ class PredictApi:
         """
         task = asyncio.current_task()
         assert task is not None
-        watcher = asyncio.ensure_future(_wait_for_leave(receive, task))
+        watcher = asyncio.ensure_future(wait_for_leave(receive, task))
         try:
             return await self.router.serve(request)
         except asyncio.CancelledError:
-            if _left(watcher):
+            if left(watcher):
                 task.uncancel()
                 raise ClientGone from None
             raise
@@ -188,6 +189,8 @@ class PredictApi:
         limit = self.router.config.server.max_batch
         if items is UNSET or not items:
             raise BadRequest("items is an empty list; give at least one row", "items")
+        if asked.route.stream:
+            raise BadRequest("a list of rows cannot be streamed; ask for each row by itself", "route.stream")
         if asked.data is not UNSET or asked.text is not UNSET or asked.meta:
             raise BadRequest("with items, data, text and meta belong into each item", "items")
         if len(items) > limit:
@@ -229,12 +232,12 @@ class PredictApi:
 
         task = asyncio.current_task()
         assert task is not None
-        watcher = asyncio.ensure_future(_wait_for_leave(receive, task))
+        watcher = asyncio.ensure_future(wait_for_leave(receive, task))
         workers = [asyncio.ensure_future(worker()) for _ in range(BATCH_WORKERS)]
         try:
             await asyncio.gather(*workers)
         except asyncio.CancelledError:
-            if _left(watcher):
+            if left(watcher):
                 task.uncancel()
                 raise ClientGone from None
             raise
@@ -250,13 +253,3 @@ async def _in_turns(order: Iterator[int], one: Any) -> None:
         await one(index)
         if index % _TURN == _TURN - 1:
             await asyncio.sleep(0)
-
-
-async def _wait_for_leave(receive: Receive, task: asyncio.Task[Any]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    task.cancel()
-
-
-def _left(watcher: asyncio.Task[None]) -> bool:
-    return watcher.done() and not watcher.cancelled()

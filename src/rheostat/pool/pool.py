@@ -43,9 +43,9 @@ class Pool:
     def __contains__(self, name: object) -> bool:
         return name in self.models
 
-    def view(self, now: float) -> PoolView:
-        """Return the state of every model as of `now` (at most VIEW_AGE_S old)."""
-        if now - self._viewed > VIEW_AGE_S:
+    def view(self, now: float, fresh: bool = False) -> PoolView:
+        """Return the state of every model as of `now`; at most VIEW_AGE_S old, or made anew when it has to be `fresh`."""
+        if fresh or now - self._viewed > VIEW_AGE_S:
             self._view = {name: model.view(now) for name, model in self.models.items()}
             self._viewed = now
         return self._view

@@ -113,6 +113,7 @@ class Metrics:
         self._calls: dict[tuple[str, str, str], _Calls] = {}
         self._call_counts: dict[tuple[str, ...], _Calls] = {}
         self._model_seconds: dict[str, Histogram] = {}
+        self._first_seconds: dict[str, Histogram] = {}
         self._fallbacks: Counts = {}
         self._events: dict[str, Counts] = {name: {} for name in _EVENTS}
         self._feedback = 0
@@ -205,6 +206,8 @@ class Metrics:
         yield _counter("rheostat_model_calls_total", "Tries at models by result: ok or how they failed.", names, calls)
         yield _histogram("rheostat_model_seconds", "Time of one try at a model.", ("model",),
                          {(model,): cell for model, cell in list(self._model_seconds.items())})  # fmt: skip
+        yield _histogram("rheostat_model_first_piece_seconds", "Time to the first piece of a streamed answer.", ("model",),
+                         {(model,): cell for model, cell in list(self._first_seconds.items())})  # fmt: skip
         yield _counter("rheostat_fallback_total", "Requests answered by a rung of the fallback ladder.",
                        ("level", "reason"), self._fallbacks)  # fmt: skip
         for name, (text, label) in _EVENTS.items():
@@ -289,6 +292,12 @@ class Metrics:
                 seconds = cell.seconds  # Histogram.observe, written out: this line runs for every call of every request
                 seconds.counts[bisect_left(MODEL_SECONDS, value)] += 1
                 seconds.sum += value
+                if attempt.first_s is not None:
+                    self._first_piece(model).observe(attempt.first_s)
+
+    def _first_piece(self, model: str) -> Histogram:
+        name = self._models.of(model)
+        return self._first_seconds.setdefault(name, Histogram(REQUEST_SECONDS))
 
     def _call(self, key: tuple[str, str, str]) -> _Calls:
         """Find or make the cells of one kind of call; those of a stranger are not remembered under its own name."""

@@ -3,6 +3,7 @@
 from rheostat.testing.chaos import ChaosProxy, Weather
 from rheostat.testing.laws import check_policy
 from rheostat.testing.scripted import Act, Scripted, scripted_model
+from rheostat.testing.scripted_stream import Flow, ScriptedStream, streaming_model
 from rheostat.testing.upstream import Call, FaultyUpstream
 from rheostat.testing.virtual import VirtualLoop, run_virtual
 
@@ -11,10 +12,13 @@ __all__ = [
     "Call",
     "ChaosProxy",
     "FaultyUpstream",
+    "Flow",
     "Scripted",
+    "ScriptedStream",
     "VirtualLoop",
     "Weather",
     "check_policy",
     "run_virtual",
     "scripted_model",
+    "streaming_model",
 ]
