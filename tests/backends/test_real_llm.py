@@ -237,7 +237,8 @@ def test_a_killed_server_is_a_connection_failure() -> None:
     assert isinstance(before, Prediction), before
     assert isinstance(during, ModelError)
     assert isinstance(after, ModelError)
-    assert (during.kind, after.kind) == ("connection", "connection")
+    assert during.kind == "reset"
+    assert after.kind in ("connection", "reset")  # on a connection from before, or on none
 
 
 async def _first(backend: RemoteBackend, text: str) -> Reply:

@@ -69,7 +69,8 @@ class Bench:
     async def one(self, name: str, options: dict[str, Any], leave_after: float | None = None) -> Served:
         options = {"deadline_s": 10.0} | options
         now = self.loop.monotonic()
-        request = Request(id=name, data="x", received=now, deadline=now + options.pop("deadline_s"), **options)
+        options = {"data": "x"} | options
+        request = Request(id=name, received=now, deadline=now + options.pop("deadline_s"), **options)
         task = asyncio.ensure_future(self.engine.serve(self.plan, request))
         if leave_after is not None:
             self.loop.call_later(leave_after, task.cancel)

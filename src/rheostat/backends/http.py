@@ -9,7 +9,7 @@ from rheostat.backends.labels import settle_labels
 from rheostat.backends.openai import answer_each, chat_text, read_chat, streamed
 from rheostat.backends.reply import as_reply, bad_output
 from rheostat.backends.secrets import masked_url
-from rheostat.backends.upstream import Upstream, encode
+from rheostat.backends.upstream import StatusKind, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import ModelSettings, Piece, RemoteBackend, Reply, Row
 from rheostat.types.duration import Duration
@@ -21,7 +21,7 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     Also read: `values` (scores by label), and a chat completion whose text is the label. A confidence that is none is
     dropped; an empty answer is `bad_output`. `api_key` is sent as a bearer token, `headers` as they are. `parallel`
     rows of one call are asked at a time. After a 429 or 5xx with Retry-After the model is left alone for that time, at
-    most `max_retry_after`.
+    most `max_retry_after`. `on_status` says what a status means, by its kind of failure, where the usual table does not fit.
     """
 
     url: str
@@ -30,6 +30,7 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     meta: Mapping[str, Any] = {}
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
+    on_status: Mapping[int, StatusKind] = {}
 
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
@@ -42,7 +43,7 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         headers = dict(self.headers)
         if self.api_key:
             headers["authorization"] = f"Bearer {self.api_key}"
-        upstream = Upstream(self.url, headers, self.max_retry_after, "url")
+        upstream = Upstream(self.url, headers, self.max_retry_after, "url", on_status=self.on_status)
         return HttpClassifier(upstream, self.meta, settle_labels(self.labels, None, "the endpoint"), self.parallel)
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from rheostat.backends.openai import answer_each, with_path
 from rheostat.backends.reply import as_reply, bad_output
 from rheostat.backends.secrets import masked_url
 from rheostat.backends.tensor import Tensor, tensor_named
-from rheostat.backends.upstream import Upstream, encode
+from rheostat.backends.upstream import StatusKind, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import ModelSettings, RemoteBackend, Reply, Row
 from rheostat.pool.rows import feature_vector, text_in
@@ -60,7 +60,8 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
     may be flat or nested; another number of values than the shape or the labels say, or one that is not finite, is
     `bad_output`. A 400 is the config's fault: a name, type or shape the server does not know. `api_key` is sent as a
     bearer token, `headers` as they are. `parallel` rows of one call are asked at a time. After a 429 or 5xx with
-    Retry-After the model is left alone for that time, at most `max_retry_after`.
+    Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a
+    status means, by its kind of failure, where the usual table does not fit.
     """
 
     base_url: str
@@ -73,6 +74,7 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
     headers: Mapping[str, str] = {}
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
+    on_status: Mapping[int, StatusKind] = {}
 
     @property
     def check_url(self) -> str:
@@ -101,7 +103,7 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
             headers["authorization"] = f"Bearer {self.api_key}"
         version = f"/versions/{quote(self.version_path, safe='')}" if self.version_path else ""
         url = with_path(self.base_url, f"/v2/models/{quote(self.model, safe='')}{version}/infer")
-        upstream = Upstream(url, headers, self.max_retry_after, "base_url")
+        upstream = Upstream(url, headers, self.max_retry_after, "base_url", on_status=self.on_status)
         return InferenceClassifier(self, upstream, settle_labels(self.labels, None, self.model))
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ from rheostat.backends.label_text import match_label, scores_from_logprobs
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import bad_output
 from rheostat.backends.secrets import masked_url
-from rheostat.backends.upstream import LARGEST, Upstream, encode
+from rheostat.backends.upstream import LARGEST, StatusKind, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import ModelSettings, Piece, RemoteBackend, Reply, Row
 from rheostat.types import Prediction, text_of
@@ -29,7 +29,8 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     With `logprobs: true` the confidence is the label's share of the probability of all labels
     (`scores_from_logprobs`); without, or where the endpoint sends none, there is no confidence and a cascade goes on.
     `extra_body` is added to every request. `parallel` rows of one call are asked at a time. After a 429
-    or 5xx with Retry-After the model is left alone for that time, at most `max_retry_after`.
+    or 5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status`
+    says what a status means, by its kind of failure, where the usual table does not fit.
     """
 
     base_url: str
@@ -42,6 +43,7 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     extra_body: Mapping[str, Any] = {}
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
+    on_status: Mapping[int, StatusKind] = {}
 
     @property
     def check_url(self) -> str:
@@ -63,7 +65,9 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
         labels = settle_labels(self.labels, None, self.model) or ()
         headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         url = with_path(self.base_url, "/chat/completions")
-        return ChatClassifier(self, Upstream(url, headers, self.max_retry_after, "base_url"), labels)
+        return ChatClassifier(
+            self, Upstream(url, headers, self.max_retry_after, "base_url", on_status=self.on_status), labels
+        )
 
     def __repr__(self) -> str:
         return f"OpenAIModel(model={self.model!r}, base_url={masked_url(self.base_url)!r}, labels={self.labels!r})"

@@ -9,7 +9,7 @@ import math
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
 
@@ -36,6 +36,13 @@ _KINDS = {
 }
 
 
+StatusKind = Literal[
+    "input_refused", "input_too_large", "misconfigured", "rate_limited", "timeout", "upstream_error", "bad_output"
+]
+"""What an HTTP status may be made to mean by `on_status`."""
+NO_STATUS: Mapping[int, StatusKind] = {}
+
+
 class Upstream:
     """Sends JSON to one URL. It never retries and follows no redirect, so a key goes nowhere else.
 
@@ -44,13 +51,20 @@ class Upstream:
         headers: sent with every call; their values are treated as secrets.
         max_retry_after_s: the longest wait that is believed, in seconds.
         field: the config field that holds `url`, for errors.
+        on_status: kinds of failure that replace those of `failure_of`, by HTTP status.
 
     Raises:
         ConfigError: the URL is no http URL.
     """
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], max_retry_after_s: float, field: str, clock: Clock | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        max_retry_after_s: float,
+        field: str,
+        clock: Clock | None = None,
+        on_status: Mapping[int, str] = NO_STATUS,
     ) -> None:
         import aiohttp  # noqa: F401 - loaded now, at the start, and not on the event loop with the first request
 
@@ -69,6 +83,7 @@ class Upstream:
         words = [word for value in headers.values() for word in value.split()]
         self._secrets = (*headers.values(), *(word for word in words if len(word) > 7), *secrets_in_url(url))
         self._max_retry_after_s = max_retry_after_s
+        self._on_status = on_status
         self._clock = clock or SystemClock()
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 
@@ -95,7 +110,7 @@ class Upstream:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
-            raise ModelError("connection", f"{self.shown}: {told}") from None  # its context would show the URL
+            raise ModelError(broken(error), f"{self.shown}: {told}") from None  # its context would show the URL
         if len(content) > LARGEST:
             raise ModelError("bad_output", f"{self.shown} answered more than {LARGEST} bytes")
         if not 200 <= response.status < 300:
@@ -131,7 +146,7 @@ class Upstream:
                     yield data
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
             told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
-            raise ModelError("reset" if began else "connection", f"{self.shown}: {told}") from None
+            raise ModelError("reset" if began else broken(error), f"{self.shown}: {told}") from None
 
     async def check(self, timeout_s: float) -> None:
         """Fetch the URL with GET; any 2xx status is good, and what it says is not read.
@@ -188,11 +203,23 @@ class Upstream:
         wait = parse_retry_after(
             headers.get("Retry-After"), headers.get("Date"), self._clock.wall(), self._max_retry_after_s
         )
-        return failure_of(status, content, f"{self.shown} answered {status}: {self._excerpt(content)}", wait)
+        message = f"{self.shown} answered {status}: {self._excerpt(content)}"
+        kind = self._on_status.get(status)
+        if kind is not None:
+            return ModelError(kind, message, upstream_status=status, retry_after_s=wait)
+        return failure_of(status, content, message, wait)
 
     def _excerpt(self, content: bytes) -> str:
         # Masked before it is cut: half a key at the cut would go unseen.
         return repr(mask(content[:LARGEST].decode("utf-8", "replace"), self._secrets)[:_SHOWN])
+
+
+def broken(error: Exception) -> str:
+    """Return the kind of a connection's failure: `connection` when nothing was sent, `reset` when the request may have
+    arrived."""
+    import aiohttp
+
+    return "connection" if isinstance(error, aiohttp.ClientConnectorError | ValueError) else "reset"
 
 
 def failure_of(status: int, content: bytes, message: str, retry_after_s: float | None) -> ModelError:

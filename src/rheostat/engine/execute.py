@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rheostat.clock import Clock
     from rheostat.pool import Backend, RemoteBackend, Reply
 
+_UNSURE = frozenset(("timeout", "deadline", "reset", "upstream_error", "bad_output", "crashed"))
 PAUSE_S = 0.05
 """First pause before another try at a remote model; doubles, with jitter, never past the deadline.
 
@@ -174,11 +175,12 @@ def _first(replies: Sequence[Reply]) -> Reply:
 def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
     """Hold a reply to the contract that was checked at load."""
     if isinstance(reply, ModelError):
-        return None, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s)
+        return None, _failed(model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s))
     if not isinstance(reply, Prediction) or not reply.label:
-        return None, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}")
+        return None, _failed(model, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}"))
     if model.labels is not None and reply.label not in model.labels:
-        return None, Failure("bad_output", f"the label {reply.label[:80]!r} is not one of the model's {len(model.labels)}")
+        told = f"the label {reply.label[:80]!r} is not one of the model's {len(model.labels)}"
+        return None, _failed(model, Failure("bad_output", told))
     confidence = reply.confidence
     if confidence is None:
         model.invalid_confidence += 1
@@ -186,6 +188,13 @@ def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | Non
         model.invalid_confidence += 1
         reply = structs.replace(reply, confidence=None)
     return reply, None
+
+
+def _failed(model: Model, failure: Failure) -> Failure:
+    """Return what the failure is for this model: one with side effects may have done its work all the same."""
+    if not model.settings.side_effects or failure.kind not in _UNSURE or failure.upstream_status == 503:
+        return failure
+    return structs.replace(failure, kind="uncertain", message=f"{failure.kind}, its work may be done: {failure.message}")
 
 
 def _unavailable(model: Model, now: float) -> Failure:

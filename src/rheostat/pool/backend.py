@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rheostat.errors import ModelError
 from rheostat.resilience.breaker import BreakerSettings
@@ -101,7 +101,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     one call is charged in curves and budgets, in any unit that is the same for all models. `tier` (0: cheapest), `tags`
     and `weak_at` are for people and policies. `labels` declares the label set where the model does not bring its own; an
     answer outside it is a failure. `calibration` names a calibrator's file. `probe` is one row, or a list of rows, for
-    the contract check at load and for health checks.
+    the contract check at load and for health checks. `max_input` is the largest input it can take, in tokens as `tokens_of`
+    estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown is never
+    repeated, not by another model either.
 
     `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: the
     breaker's `maxConcurrent`), and `queue` requests may wait for a place; the next is refused at once. `peers` answer in
@@ -124,6 +126,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     labels: tuple[str, ...] = ()
     calibration: str | None = None
     probe: Any = None
+    max_input: Annotated[int, Meta(ge=0)] = 0
+    side_effects: bool = False
     run: str = "auto"
     breaker: BreakerSettings | None = None
     ramp: RampSettings = RampSettings()

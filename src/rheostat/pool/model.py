@@ -79,7 +79,8 @@ class Model:
 
     def link(self) -> Link:
         """Return who may stand in for this model."""
-        return Link(self.settings.peers, self.settings.lighter, self.settings.cost)
+        settings = self.settings
+        return Link(settings.peers, settings.lighter, settings.cost, settings.max_input)
 
     def view(self, now: float) -> ModelView:
         """Return a frozen snapshot for decisions."""
