@@ -60,6 +60,13 @@ class Completing:
     async def promise(self, request: Request) -> Promise:
         """Promise that the request will be completed later, or say why not."""
         lane = self._wiring().plan.lanes.get(request.route)
+        if request.force_model is not None or request.skip_route:
+            return self.later.refuse("forced", "its model was chosen by hand")
+        if lane is not None:
+            pool = self._wiring().plan.pool
+            for name in lane.route.links:
+                if pool[name].settings.side_effects:
+                    return self.later.refuse("side_effects", f"the model {name!r} has side effects, which nobody repeats")
         question = lane.question if lane is not None else None
         headers: Mapping[str, str] = {}
         if question is not None:

@@ -14,6 +14,7 @@ from rheostat.errors import ConfigError, NotFound, RheostatError
 from rheostat.results import later
 from rheostat.results.result import Result
 from rheostat.router import Router
+from rheostat.telemetry.telling import tell
 
 MODELS = """
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_the_same_question_gets_the_earlier_answer_and_another_one_none(tmp_path
             assert again.record.age_s is not None
             assert 0.0 <= again.record.age_s < 15.0
             assert again.promise is None
+            assert "L4: an earlier answer to the same question" in "\n".join(tell(again.record))
             other = await it.router.serve(it.router.request("is it not?"))
             assert isinstance(other.error, RheostatError)
             assert other.record.age_s is None

@@ -11,16 +11,19 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from rheostat.engine.engine import Served
 from rheostat.errors import FAILURES, ClientError, ModelError, NoAnswer, Overloaded, RheostatError
+from rheostat.results.result import Promise
 from rheostat.types import RouteRecord
 from rheostat.types.text import well_formed
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+RESULTS = "/v1/results/"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 _TOLD = {
     "input_refused": "the model cannot take this input",
     "input_too_large": "the input is too large for the model",
+    "uncertain": "the result is unknown: the model may have done its work, so it was not asked again",
 }
 _DIGITS = [str(number).encode() for number in range(64)]
 
@@ -28,6 +31,7 @@ _DIGITS = [str(number).encode() for number in range(64)]
 class RouteInfo(Struct, frozen=True):
     """How the answer came about. `fast_score` is the confidence of the first model that answered; times in milliseconds.
     With `review` a person should look at the answer, `review_reason` says why, and `guess` is the pool's best guess.
+    `cached` says that this is the answer to an earlier request, `age_s` how many seconds old it is.
     """
 
     selected_model: str
@@ -49,6 +53,18 @@ class RouteInfo(Struct, frozen=True):
     config_version: str
     cost: float
     overhead_ms: float
+    cached: bool = False
+    age_s: float | UnsetType = UNSET
+
+
+class ResultInfo(Struct, frozen=True):
+    """What comes later for a request that no model answered in time: `state` is `pending`, `done`, `failed`, `expired`, or
+    `refused` with a `reason`. `url` is where it is fetched, below the gateway's own address."""
+
+    id: str | None
+    url: str | None
+    state: str
+    reason: str | UnsetType = UNSET
 
 
 class PredictData(Struct, frozen=True):
@@ -62,11 +78,21 @@ class PredictData(Struct, frozen=True):
 
 
 class PredictAnswer(Struct, frozen=True):
-    """A row that was answered; `code` is 0."""
+    """A row that was answered; `code` is 0. With `result` a model's own answer will come later."""
 
     code: int
     request_id: str
     data: PredictData
+    result: ResultInfo | UnsetType = UNSET
+
+
+class PromiseAnswer(Struct, frozen=True):
+    """A row that is not answered yet: no model could, and `result` says where the answer will be."""
+
+    code: int
+    request_id: str
+    data: None
+    result: ResultInfo
 
 
 class ErrorInfo(Struct, frozen=True):
@@ -83,10 +109,11 @@ class ErrorAnswer(Struct, frozen=True):
 
     error: ErrorInfo
     request_id: str
+    result: ResultInfo | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
-    """A list's answers, in the order of its rows: a `PredictAnswer` or an `ErrorAnswer` each."""
+    """A list's answers, in the order of its rows: a `PredictAnswer`, a `PromiseAnswer` or an `ErrorAnswer` each."""
 
     code: int
     request_id: str
@@ -148,16 +175,24 @@ def answer_of(served: Served) -> PredictAnswer:
         record.level > 0 or bool(record.fallback_reason), record.level, record.fallback_reason, attempts,
         record.missing, record.forced, bool(record.review), record.review, record.guess,
         record.policy_version, record.config_version, record.cost, round(record.overhead_s * 1000.0, 3),
+        record.age_s is not None, UNSET if record.age_s is None else round(record.age_s, 3),
     )  # fmt: skip
     scores, output = prediction.scores, prediction.output
     data = PredictData(
         prediction.label, prediction.confidence, info,
         UNSET if scores is None else scores, UNSET if output is None else output,
     )  # fmt: skip
-    return PredictAnswer(0, record.id, data)
+    return PredictAnswer(0, record.id, data, UNSET if served.promise is None else promised(served.promise))
 
 
-def error_of(error: Exception, request_id: str) -> ErrorAnswer:
+def promised(promise: Promise) -> ResultInfo:
+    """Return what a client is told of a promise."""
+    if promise.id is None:
+        return ResultInfo(None, None, promise.state, promise.reason)
+    return ResultInfo(promise.id, RESULTS + promise.id, promise.state)
+
+
+def error_of(error: Exception, request_id: str, result: ResultInfo | UnsetType = UNSET) -> ErrorAnswer:
     """Return the body for an error, without anything that is only for operators."""
     status = status_of(error)
     if isinstance(error, ModelError):
@@ -166,7 +201,7 @@ def error_of(error: Exception, request_id: str) -> ErrorAnswer:
         info = ErrorInfo("internal error; the operator finds it under the request id", "internal_error", None, 500)
     else:
         info = ErrorInfo(str(error), error.type, error.param if isinstance(error, ClientError) else None, status)
-    return ErrorAnswer(info, request_id)
+    return ErrorAnswer(info, request_id, result)
 
 
 def status_of(error: Exception) -> int:
@@ -227,9 +262,15 @@ async def send_page(send: Send, status: int, body: bytes, kind: bytes, headers: 
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_error(send: Send, error: Exception, request_id: str, headers: Headers | None = None) -> None:
+async def send_error(
+    send: Send,
+    error: Exception,
+    request_id: str,
+    headers: Headers | None = None,
+    result: ResultInfo | UnsetType = UNSET,
+) -> None:
     """Send an error in the house's shape."""
-    answer = error_of(error, request_id)
+    answer = error_of(error, request_id, result)
     status = answer.error.code
     extra = [(b"x-rheostat-request-id", request_id.encode()), *(headers or [])]
     wait = retry_after(error, status)

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rheostat.errors import BadRequest, NotFound, RheostatError
-from rheostat.gateway.answer import Headers, Send, encode, send_error, send_not_allowed, send_page
+from rheostat.gateway.answer import RESULTS, Headers, Send, encode, send_error, send_not_allowed, send_page
 from rheostat.gateway.body import FeedbackBody, Receive, parse, read_body
 from rheostat.gateway.headers import MAX_ID, check_body_headers, read_headers, request_id
 from rheostat.gateway.openapi import document
 from rheostat.gateway.predict import PredictApi
+from rheostat.gateway.results import ResultsApi
 from rheostat.types import Feedback
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Gateway:
     def __init__(self, router: Router) -> None:
         self.router = router
         self.predict = PredictApi(router)
+        self.results = ResultsApi(router, self.predict.caller)
         self._posts: Mapping[str, Page] = {"/v1/predict": self.predict, "/v1/feedback": self._feedback}
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,
@@ -78,10 +80,14 @@ class Gateway:
             found = read_headers(scope["headers"])
             known_id = request_id(found)
             page = self._gets.get(path)
-            if page is None and path not in self._posts:
+            is_result = path.startswith(RESULTS)
+            if is_result and scope["method"] in ("GET", "HEAD"):
+                await self.results(path, found, known_id, send)
+                return
+            if page is None and path not in self._posts and not is_result:
                 raise NotFound("there is no such page; predictions are POST /v1/predict, /openapi.json lists all there is")
             if page is None or scope["method"] not in ("GET", "HEAD"):
-                await send_not_allowed(send, known_id, b"POST" if page is None else b"GET, HEAD")
+                await send_not_allowed(send, known_id, b"POST" if path in self._posts else b"GET, HEAD")
                 return
             if path in self._with_key:
                 self.predict.caller(found)

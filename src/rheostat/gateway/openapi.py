@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rheostat.gateway.answer import BatchAnswer, ErrorAnswer, PredictAnswer
+from rheostat.gateway.answer import BatchAnswer, ErrorAnswer, PredictAnswer, PromiseAnswer
 from rheostat.gateway.body import FeedbackBody, Item, PredictBody
 
 _ERRORS = {
@@ -34,7 +34,7 @@ _ID = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,64}$"}
 @cache
 def document() -> bytes:
     """Return the document as JSON."""
-    bodies = (PredictBody, Item, FeedbackBody, PredictAnswer, BatchAnswer, ErrorAnswer)
+    bodies = (PredictBody, Item, FeedbackBody, PredictAnswer, PromiseAnswer, BatchAnswer, ErrorAnswer)
     _, schemas = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     row = _one_of("A text, or an object of features.", {"type": "string"}, {"type": "object"})
     for name in ("PredictBody", "Item"):
@@ -42,7 +42,9 @@ def document() -> bytes:
     items = schemas["PredictBody"]["properties"]["items"]
     items.pop("anyOf", None)
     items.update({"type": "array", "minItems": 1, "items": _ref("Item")})
-    schemas["BatchAnswer"]["properties"]["items"]["items"] = {"anyOf": [_ref("PredictAnswer"), _ref("ErrorAnswer")]}
+    schemas["BatchAnswer"]["properties"]["items"]["items"] = {
+        "anyOf": [_ref("PredictAnswer"), _ref("PromiseAnswer"), _ref("ErrorAnswer")]
+    }
     try:
         release = version("rheostat")
     except PackageNotFoundError:
@@ -84,7 +86,11 @@ def _paths() -> dict[str, Any]:
                     _header("x-request-id", "A name for this request.", _ID),
                 ],
                 "requestBody": _body("PredictBody"),
-                "responses": {"200": _json("The answer; each row of a list may also be an error.", answer), **_errors()},
+                "responses": {
+                    "200": _json("The answer; each row of a list may also be an error.", answer),
+                    "202": _json("No model could answer; the answer comes later.", _ref("PromiseAnswer")),
+                    **_errors(),
+                },
             }
         },
         "/v1/feedback": {
@@ -95,6 +101,17 @@ def _paths() -> dict[str, Any]:
                 "responses": {"202": _json("Taken.", accepted), **_errors("400", "401", "408", "413", "415", "431")},
             }
         },
+        "/v1/results/{id}": {"get": {
+            "operationId": "result",
+            "summary": "The answer to a request that was promised one; an error here is how it ended for good.",
+            "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string", "format": "uuid"}}],
+            "responses": {
+                "200": _json("The answer.", _ref("PredictAnswer")),
+                "202": _json("It is still pending; `Retry-After` says when to ask again.", _ref("PromiseAnswer")),
+                "410": _json("It is no longer kept.", _ref("ErrorAnswer")),
+                **_errors("400", "401", "403", "404", "413", "502", "503", "504"),
+            },
+        }},
         "/v1/models": _get("models", "The models of the pool.", _json("The models.", models), **_errors("401")),
         "/health/live": _get("live", "The process answers.", _json("It does.", status)),
         "/health/ready": _get("ready", "Models are loaded and the gateway is not stopping.", _json("Ready.", status),

@@ -15,11 +15,13 @@ from rheostat.gateway.answer import (
     BatchAnswer,
     ErrorAnswer,
     PredictAnswer,
+    PromiseAnswer,
     RouteHeaders,
     Send,
     answer_of,
     encoded,
     error_of,
+    promised,
     send_error,
     send_page,
     status_of,
@@ -37,6 +39,7 @@ from rheostat.gateway.headers import (
 )
 from rheostat.gateway.keys import Keyring, allow_force, allow_route
 from rheostat.gateway.leave import ClientGone, left, wait_for_leave
+from rheostat.gateway.results import row_answer, send_promise
 from rheostat.gateway.stream import StreamAnswer
 
 if TYPE_CHECKING:
@@ -96,7 +99,7 @@ class PredictApi:
             request = self._request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
             router = self.router
             if asked.route.stream:
-                await StreamAnswer(router, send, lambda: self.draining).serve(request, receive)
+                await StreamAnswer(router, send, lambda: self.draining, self._respond).serve(request, receive)
                 return
             served = await (router.serve(request) if router.is_quick(request.route) else self._watched(request, receive))
             await self._respond(served, send)
@@ -145,9 +148,7 @@ class PredictApi:
     async def _respond(self, served: Served, send: Send) -> None:
         record = served.record
         if served.error is not None:
-            if status_of(served.error) == 500:
-                _log.error("request %s failed inside: %s", record.id, served.error)
-            await send_error(send, served.error, record.id)
+            await self._respond_error(served, served.error, send)
             return
         answer = answer_of(served)
         headers = self._route_headers.of(record, answer.data.route_info.attempts)
@@ -155,6 +156,15 @@ class PredictApi:
         if self.draining:
             headers.append((b"connection", b"close"))
         await send_page(send, 200, encoded(answer), b"application/json", headers)
+
+    async def _respond_error(self, served: Served, error: RheostatError, send: Send) -> None:
+        known_id, promise = served.record.id, served.promise
+        if promise is not None and promise.state == "pending":
+            await send_promise(send, promise, known_id, [(b"x-rheostat-request-id", known_id.encode())])
+            return
+        if status_of(error) == 500:
+            _log.error("request %s failed inside: %s", known_id, error)
+        await send_error(send, error, known_id, None, UNSET if promise is None else promised(promise))
 
     async def _watched(self, request: Request, receive: Receive) -> Served:
         """Serve while watching the client: when it leaves, the work stops.
@@ -195,7 +205,7 @@ class PredictApi:
             raise BadRequest("with items, data, text and meta belong into each item", "items")
         if len(items) > limit:
             raise BadRequest(f"items has {len(items)} rows, the limit is {limit}; send them in parts", "items")
-        answers: list[PredictAnswer | ErrorAnswer | None] = [None] * len(items)
+        answers: list[PredictAnswer | PromiseAnswer | ErrorAnswer | None] = [None] * len(items)
 
         async def one(index: int) -> None:
             own_id = f"{known_id}.{index}"
@@ -203,7 +213,7 @@ class PredictApi:
                 item = item_of(items[index], index)
                 request = self._request(item.row(), item.meta, asked.route, raw, found, key, own_id)
                 served = await self.router.serve(request)
-                answers[index] = error_of(served.error, own_id) if served.error is not None else answer_of(served)
+                answers[index] = row_answer(served)
             except RheostatError as error:
                 answers[index] = error_of(error, own_id)
             except Exception as error:

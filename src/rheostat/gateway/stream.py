@@ -6,11 +6,14 @@ Until the first piece nothing is sent, so that a request which fails before it g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET, UnsetType
+
+from rheostat.engine.engine import Served
 from rheostat.errors import Overloaded, RheostatError
-from rheostat.gateway.answer import Send, answer_of, encode, encoded, error_of
+from rheostat.gateway.answer import ResultInfo, Send, answer_of, encode, encoded, error_of, promised
 from rheostat.gateway.body import Receive
 from rheostat.gateway.leave import ClientGone, left, wait_for_leave
 from rheostat.types.text import well_formed
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from rheostat.router import Router
     from rheostat.types import Request
 
+Respond = Callable[[Served, Send], Awaitable[None]]
 KEEP_ALIVE_S = 15.0
 """After this time without a piece a comment is sent, so that nothing between here and the client gives it up."""
 _WATCH_S = 1.0
@@ -32,10 +36,11 @@ _HEAD = [
 class StreamAnswer:
     """Sends one answer. A client that takes nothing for `server.body_timeout` seconds counts as gone."""
 
-    def __init__(self, router: Router, send: Send, draining: Callable[[], bool]) -> None:
+    def __init__(self, router: Router, send: Send, draining: Callable[[], bool], respond: Respond) -> None:
         self._router = router
         self._send = send
         self._draining = draining
+        self._respond = respond  # to what has ended before its first piece, and has a promise
         self._started = False
         self._sending_since: float | None = None
         self._sent_at = 0.0
@@ -73,17 +78,21 @@ class StreamAnswer:
                     await self._start(known_id)
                 await self._put(_event(b"piece", encode({"text": well_formed(text)})))
         except RheostatError as error:
+            promise = stream.served.promise if stream.served is not None else None
             if not self._started:
-                raise
-            await self._fail(error, known_id)
+                if promise is None or stream.served is None:
+                    raise
+                await self._respond(stream.served, self._send)
+            else:
+                await self._fail(error, known_id, UNSET if promise is None else promised(promise))
             return
         served = stream.served
         if served is None:
             raise RheostatError("a stream without an end")
         await self._put(_event(b"answer", encoded(answer_of(served))), more=False)
 
-    async def _fail(self, error: Exception, known_id: str) -> None:
-        await self._put(_event(b"error", encoded(error_of(error, known_id))), more=False)
+    async def _fail(self, error: Exception, known_id: str, result: ResultInfo | UnsetType = UNSET) -> None:
+        await self._put(_event(b"error", encoded(error_of(error, known_id, result))), more=False)
 
     async def _start(self, known_id: str) -> None:
         self._started = True

@@ -107,15 +107,15 @@ class Later:
         )  # fmt: skip
         data = write_input(waiting)
         if data is None:
-            return self._refuse("unstorable", "its input holds what cannot be stored")
+            return self.refuse("unstorable", "its input holds what cannot be stored")
         most, until = self.settings.pending, now + float(self.settings.keep)
         try:
             due = now + self._pause(0, waiting.id)  # what has just failed is not asked again at once
             added = await self.store.run(lambda database: table.add(database, waiting, data, due, until, most))
         except StoreError:
-            return self._refuse("store", "the store of results cannot be used now")
+            return self.refuse("store", "the store of results cannot be used now")
         if not added:
-            return self._refuse("full", "too many requests wait already")
+            return self.refuse("full", "too many requests wait already")
         self.counts = {**self.counts, "pending": self.counts.get("pending", 0) + 1}
         self._wake.set()
         return Promise(waiting.id, "pending")
@@ -138,7 +138,8 @@ class Later:
             "webhook": self._webhook.status() if self._webhook is not None else None,
         }  # fmt: skip
 
-    def _refuse(self, kind: str, reason: str) -> Promise:
+    def refuse(self, kind: str, reason: str) -> Promise:
+        """Count a request that gets no promise, and say why; `kind` is the short word of the metric."""
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return Promise(None, "refused", f"it will not be completed later: {reason}")
 

@@ -23,6 +23,7 @@ _RUNGS = {
     1: "L1: the same model again",
     2: "L2: a peer of equal quality",
     3: "L3: a lighter model or the answer at hand",
+    4: "L4: an earlier answer to the same question",
     5: "L5: the preset",
 }
 
@@ -79,6 +80,8 @@ def _trouble(record: RouteRecord) -> str:
 
 
 def _ladder(record: RouteRecord) -> str:
+    if record.level == 4 and record.age_s is not None:
+        return f"{_RUNGS[4]}, {record.age_s:.1f} s old, by {record.selected_model} {record.selected_version}".rstrip()
     if record.level:
         return _RUNGS.get(record.level, f"L{record.level}")
     if record.status == "error":
@@ -162,6 +165,8 @@ def _ending(record: RouteRecord) -> list[str]:
     lines.append(f"  fallback ladder: {_ladder(record)}")
     if record.fallback_reason and not record.fallback_reason.startswith(_ROUTER):
         lines.append(f"  because: {record.fallback_reason}")
+    if record.completes:
+        lines.append("  asked again in the background: its client had been promised an answer")
     if record.forced:
         lines.append("  the caller chose the model or skipped the route")
     if record.propensity < 1.0:
