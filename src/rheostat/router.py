@@ -362,6 +362,7 @@ class Router:
         self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
         self.metrics.gauge("rheostat_ramp", models(lambda model: model.status(self.clock.monotonic())["ramp"]))
         self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
+        self.metrics.gauge("rheostat_retries_refused_total", models(lambda model: float(model.retries_refused)))
         self.metrics.gauge("rheostat_error_rate", models(lambda model: model.error_rate(self.clock.monotonic())))
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
         if self.completing is not None:

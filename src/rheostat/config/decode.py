@@ -153,12 +153,14 @@ class Decoder:
     def _mapping(self, node: Node, hint: Any, path: str) -> Any:
         if not isinstance(node.value, dict):
             return self.problem(path, self.lines[path], f"expected {expected(hint)}, got {node.shown()}")
-        kind = (get_args(hint) or (str, Any))[1]
-        values: dict[str, Any] = {}
+        names, kind = get_args(hint) or (str, Any)
+        values: dict[Any, Any] = {}
         for key, child in node.value.items():
             where = f"{path}.{key}"
             self.lines[where] = node.keys[key]
-            values[key] = self.decode(child, kind, where)
+            if names is int and not key.isdecimal():
+                return self.problem(where, node.keys[key], f"expected a whole number before the colon, got {key!r}")
+            values[int(key) if names is int else key] = self.decode(child, kind, where)
         return BAD if any(value is BAD for value in values.values()) else values
 
     def _leaf(self, node: Node, hint: Any, path: str) -> Any:

@@ -26,6 +26,7 @@ from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.resilience.ramp import RampSettings
+from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.resilience.stream import StreamLimits
 from rheostat.results.settings import ResultSettings, WebhookSettings
@@ -100,6 +101,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks += _section("## models.NAME", ModelSettings)
     blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
     blocks += _section("### health", HealthSettings) + _section("### stream", StreamLimits)
+    blocks += _section("### retry_budget", RetryBudgetSettings)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)

@@ -44,7 +44,11 @@ class Executor:
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
             attempts += (Attempt(model.name, began - request.received, now - began, failure),)
-            if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
+            if (
+                failure is None
+                or not _again(failure, len(attempts), tries, now, request.deadline)
+                or not model.may_retry(now)
+            ):
                 return _outcome(model, prediction, failure, attempts)
 
     async def run(
@@ -75,10 +79,12 @@ class Executor:
             answered = now - began if first_s is None else first_s  # a long answer is not a slow one
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, answered, now)
             attempts += (Attempt(model.name, began - request.received, now - began, failure, first_s, pieces),)
-            if failure is None or pieces or not _again(failure, len(attempts), tries, now, request.deadline):
+            pause = 0.0 if failure is None else PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
+            if failure is None or pieces or not _again(failure, len(attempts), tries, now + pause, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
-            pause = PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
-            await asyncio.sleep(max(0.0, min(pause, request.deadline - now)))
+            if not model.admits(now) or not model.may_retry(now):
+                return _outcome(model, prediction, failure, attempts)
+            await asyncio.sleep(pause)
 
     async def _attempt(
         self, model: Model, request: Request, began: float, patience_s: float, outlet: Outlet | None
@@ -118,7 +124,7 @@ class Executor:
 
     async def _place(self, model: Model, request: Request) -> Failure | None:
         """Take one of the model's places, waiting in its queue if there is room; return why not, or None."""
-        limit = model.settings.max_concurrency
+        limit = model.limit
         if not limit or (model.in_flight < limit and not model.waiting):
             model.in_flight += 1
             return None
@@ -202,6 +208,7 @@ def _unavailable(model: Model, now: float) -> Failure:
 
 
 def _again(failure: Failure, done: int, tries: int, now: float, deadline: float) -> bool:
+    """Return whether another try makes sense, if it could begin at `now`."""
     return done < tries and FAILURES[failure.kind].retryable and now < deadline
 
 

@@ -11,6 +11,7 @@ from rheostat.errors import ModelError
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
 from rheostat.resilience.ramp import RampSettings
+from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Prediction
 from rheostat.types.duration import Duration
@@ -103,7 +104,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     answer outside it is a failure. `calibration` names a calibrator's file. `probe` is one row, or a list of rows, for
     the contract check at load and for health checks. `max_input` is the largest input it can take, in tokens as `tokens_of`
     estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown is never
-    repeated, not by another model either.
+    repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
 
     `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: the
     breaker's `maxConcurrent`), and `queue` requests may wait for a place; the next is refused at once. `peers` answer in
@@ -130,6 +131,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     side_effects: bool = False
     run: str = "auto"
     breaker: BreakerSettings | None = None
+    retry_budget: RetryBudgetSettings = RetryBudgetSettings()
     ramp: RampSettings = RampSettings()
     health: HealthSettings = HealthSettings()
     stream: StreamLimits | None = None

@@ -18,6 +18,7 @@ from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState
 from rheostat.resilience.health import UNCHECKED, HealthState
 from rheostat.resilience.ladder import Link
 from rheostat.resilience.ramp import RampState
+from rheostat.resilience.retry import RetryTokens, called, full, taken
 from rheostat.types import Failure, ModelView
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class Model:
         self.parked_until = 0.0
         self.misconfigured: str | None = None  # what it said when it last refused us, until it answers again
         self.on_change: Callable[[], None] = lambda: None
+        self.retries_refused = 0
+        self._calls = 0  # begun since the retry budget was last looked at
+        self._retries: RetryTokens | None = None
         self._error_rate = 0.0
         self._failed_at = 0.0
         self._told_at = float("-inf")
@@ -107,6 +111,16 @@ class Model:
             self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"model-{self.name}")
         return self._threads
 
+    def may_retry(self, now: float) -> bool:
+        """Take one retry from the model's budget; False when it is used up."""
+        settings = self.settings.retry_budget
+        state = called(self._retries or full(settings, now), settings, self._calls, now)
+        left = taken(state)
+        self._calls = 0 if left is None else -1  # the retry itself brings nothing
+        self._retries = state if left is None else left
+        self.retries_refused += left is None
+        return left is not None
+
     def admits(self, now: float) -> bool:
         """Return whether an attempt may start: its breaker and its health let it, and the wait it asked for is over."""
         return now >= self.parked_until and not self.ejected and breakers.admits(self.breaker, self.breaker_settings, now)
@@ -119,6 +133,7 @@ class Model:
             if not breakers.admits(self.breaker, self.breaker_settings, now):
                 return False
             self._turn(breakers.started(self.breaker, self.breaker_settings, now), now)
+        self._calls += 1
         return True
 
     def ended(self, failure: Failure | None, counts: bool, elapsed_s: float, now: float) -> None:

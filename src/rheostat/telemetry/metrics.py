@@ -34,6 +34,7 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_breaker_state": ("gauge", "model", "0 closed, 1 half-open, 2 open."),
     "rheostat_ramp": ("gauge", "model", "Share of its traffic a model may have, 0 while it may have none."),
     "rheostat_healthy": ("gauge", "model", "1, or 0 when health checks say that the model is not well."),
+    "rheostat_retries_refused_total": ("counter", "model", "Retries that the model's retry budget did not allow."),
     "rheostat_error_rate": ("gauge", "model", "Share of recent calls that failed through the model's fault."),
     "rheostat_holds": ("gauge", "", "Keys whose last choice is remembered for hysteresis."),
     "rheostat_cached_answers": ("gauge", "", "Answers kept for when no model can be asked."),

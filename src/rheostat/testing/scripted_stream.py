@@ -76,8 +76,11 @@ class ScriptedStream:
             except ModelError as error:
                 replies.append(error)
                 continue
-            whole = finish is not None
-            replies.append(Prediction("".join(texts)) if whole else ModelError("reset", "truncated"))
+            label = "".join(texts).strip()
+            if finish is None:
+                replies.append(ModelError("reset", "truncated"))
+            else:
+                replies.append(Prediction(label) if label else ModelError("bad_output", "no text"))
         return replies
 
     async def aclose(self) -> None:

@@ -105,7 +105,7 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
     elif words.breaker is False:
         made["breaker"] = {"failureThreshold": 0}
     stream = given(first=words.timeouts.first_token_s, gap=words.timeouts.gap_s, total=words.timeouts.total_s)
-    if stream:
+    if made["backend"] == "http":
         made["stream"] = stream
     return made
 

@@ -49,7 +49,7 @@ def policy_of(way: str, route: RouteWords, words: ConfigWords) -> Any:
         rules: Any = {"rules": {"rules": [_rule(rule) for rule in route.rules], **given(normalise=route.normalise)}}
         return {"chain": [rules, route.default]} if route.default is not None else rules
     if way == "by_label":
-        return {"by_label": {"model": route.by_label, "use": dict(route.map), **given(default=route.default)}}
+        return {"by_label": {"model": route.by_label, "map": dict(route.map), **given(default=route.default)}}
     if way == "pool":
         return _balance(route, words)
     return _difficulty(route, words)
@@ -61,7 +61,7 @@ def _difficulty(route: RouteWords, words: ConfigWords) -> Any:
     if difficulty.model is not None:
         others = [name for name in words.models if name != difficulty.model]
         use = {name: name for name in others}
-        return {"by_label": {"model": difficulty.model, "use": use, **given(default=difficulty.on_error)}}
+        return {"by_label": {"model": difficulty.model, "map": use, **given(on_error=difficulty.on_error)}}
     if difficulty.border is None:
         raise CaseError("`difficulty` needs a `border` or a `model`")
     weak, strong = _weak_strong(words)
