@@ -14,7 +14,8 @@ from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
-from rheostat.policies import Policy, models_of, signals_of, walk
+from rheostat.policies import Policy, answering_of, signals_of, steering_of, walk
+from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
 from rheostat.resilience.ladder import FallbackSettings
@@ -131,7 +132,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
     settings = loaded.config.routes[name]
     policy = loaded.policies[name]
     allowed = settings.models or tuple(pool)
-    named = tuple(model for model in models_of(policy) if model in pool)
+    named = tuple(model for model in answering_of(policy) if model in pool)
     needed = signals_of(policy)
     features = tuple(signal for signal in needed if signal in FEATURES and signal not in scorers)
     wanted = [scorer for _, scorer in scorers.values() if not set(needed).isdisjoint(scorer.names)]
@@ -144,6 +145,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         links={model: pool[model].link() for model in allowed},
         default=settings.fallback.default or (named[0] if named else allowed[0]),
         answer_scorers=tuple(scorer for scorer in wanted if isinstance(scorer, AnswerScorer)),
+        steering=steering_of(policy),
     )
     costs = [model.cost for model in loaded.config.models.values()]
     held = tuple((part.name, part.key) for part in walk(policy) if getattr(part, "hysteresis", None) is not None)
@@ -155,6 +157,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         scorers=tuple(own),
         held=held,
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
+        live=reads_load(walk(policy)),
         question=_question(name, settings.fallback, policy, pool, loaded, bool(wanted)),
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",

@@ -366,6 +366,12 @@ def nodes(answers: bool = False) -> st.SearchStrategy[object]:
             st.builds(
                 lambda a, b, cut: {"binary": {"signal": "d", "threshold": cut, "weak": a, "strong": b}}, inner, inner, CUTS
             ),
+            st.builds(
+                lambda a, b, c: {"by_label": {"model": "m0", "map": {"a": a}, "default": b, "on_error": c}},
+                inner,
+                inner,
+                inner,
+            ),
             st.builds(lambda a, b: {"split": {"arms": [{"use": a, "share": 1}, {"use": b, "share": 2}]}}, inner, inner),
             st.builds(lambda a, b: {"chain": [{"rules": [{"when": "signals.d > 0.7", "use": a}]}, b]}, inner, inner),
             st.builds(
@@ -421,11 +427,13 @@ def test_a_rule_names_the_signals_it_reads(when: str, read: tuple[str, ...]) -> 
 
 def test_every_kind_is_drawn() -> None:
     assert set(KINDS) == {
+        "balance",
         "bandit",
         "binary",
         "blend",
         "cascade",
         "chain",
+        "by_label",
         "cheapest",
         "delegate",
         "review",

@@ -176,6 +176,8 @@ class Journey:
         try:
             decision = self.policy.decide(self.ctx, heard)
             self.floor = getattr(decision, "floor", None) or self.floor
+            if self.trouble is None and (trouble := getattr(decision, "trouble", "")):
+                self.trouble = f"router_unavailable: {trouble}"
             if isinstance(decision, Call):
                 _check_words(decision)
                 return self._called(decision)
@@ -275,7 +277,7 @@ class Journey:
     def _pass_over(self, model: str, failure: Failure) -> None:
         self.refused.add(model)
         self.turned_away.append((model, failure))
-        if failure.kind == "ramping":
+        if failure.kind == "ramping" and model not in self.route.steering:
             self.spared.append(model)
         self._remember(Outcome(model, failure=failure, served_by=model))
 

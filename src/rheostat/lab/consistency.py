@@ -147,7 +147,7 @@ def _decided_again(record: RouteRecord, again: Again) -> Iterator[Mismatch]:
         "the same policy decides otherwise on what the record holds: another pool state (availability, cost limit), "
         "or not the same policy"
     )
-    if again.trouble:
+    if again.trouble and not record.fallback_reason.startswith(again.trouble):
         reason = f"the policy fails now: {again.trouble}"
     if again.asked != asked_of(record.steps, record):
         yield _mismatch(record, "calls", sorted(asked_of(record.steps, record)), sorted(again.asked), reason)

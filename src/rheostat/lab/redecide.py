@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from rheostat.engine.journey import Journey, Route
-from rheostat.policies import Policy, Rules, models_of, walk
+from rheostat.policies import Policy, Rules, answering_of, steering_of, walk
 from rheostat.resilience.ladder import FallbackSettings, Link
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.types import Context, ModelView, Outcome, Request, RouteRecord, Step, text_of
@@ -30,7 +30,7 @@ class Way(Struct, frozen=True, kw_only=True):
     @property
     def default(self) -> str:
         """The model that answers when the policy fails."""
-        named = [model for model in models_of(self.policy) if model in self.links]
+        named = [model for model in answering_of(self.policy) if model in self.links]
         return self.fallback.default or (named[0] if named else next(iter(self.links)))
 
     def request(self, record: RouteRecord) -> Request:
@@ -76,6 +76,7 @@ def redecide(record: RouteRecord, way: Way) -> Again:
         links=way.links,
         default=way.default,
         answer_scorers=tuple(_recorded(one, record) for one in way.scorers if isinstance(one, AnswerScorer)),
+        steering=steering_of(way.policy),
     )
     journey = Journey(route, Context(way.request(record), signals, way.views, record.held))
     left = list(record.outcomes)

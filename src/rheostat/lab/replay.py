@@ -22,7 +22,7 @@ from rheostat.lab.outcomes import (
     ModelInfo,
     OutcomesTable,
 )
-from rheostat.policies import Policy, Rules, models_of, walk
+from rheostat.policies import Policy, Rules, answering_of, models_of, steering_of, walk
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Link
 from rheostat.resilience.spend import Spend, Spends
@@ -155,8 +155,9 @@ def replay(
         policy=policy,
         fallback=ladder,
         links={name: _link(info, table) for name, info in table.model_info.items() if name in table.columns},
-        default=default or ladder.default or (named[0] if named else table.models[0]),
+        default=default or ladder.default or next(iter(answering_of(policy)), table.models[0]),
         answer_scorers=tuple(scorer for scorer in scorers if isinstance(scorer, AnswerScorer)),
+        steering=steering_of(policy),
     )
     run = _Run(table, route, of_requests, holds or Holds(), spends, deadline_s, max_cost)
     for row, cells in enumerate(run.rows()):

@@ -1,9 +1,22 @@
 """Policies: pure functions from a request's context and what has come back so far to what should happen now."""
 
+from rheostat.policies.balance import Balance
 from rheostat.policies.bandit import Bandit
-from rheostat.policies.base import History, Policy, Use, found, models_of, settle, signals_of, walk
+from rheostat.policies.base import (
+    History,
+    Policy,
+    Use,
+    answering_of,
+    found,
+    models_of,
+    settle,
+    signals_of,
+    steering_of,
+    walk,
+)
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
+from rheostat.policies.by_label import ByLabel
 from rheostat.policies.cascade import Cascade
 from rheostat.policies.cheapest import Cheapest
 from rheostat.policies.compose import Chain
@@ -16,9 +29,11 @@ from rheostat.policies.tiers import Tiers
 __all__ = [
     "KINDS",
     "Arm",
+    "Balance",
     "Bandit",
     "Binary",
     "Blend",
+    "ByLabel",
     "Cascade",
     "Chain",
     "Cheapest",
@@ -31,10 +46,12 @@ __all__ = [
     "Split",
     "Tiers",
     "Use",
+    "answering_of",
     "found",
     "models_of",
     "parse_policy",
     "settle",
     "signals_of",
+    "steering_of",
     "walk",
 ]

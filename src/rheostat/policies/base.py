@@ -17,7 +17,8 @@ class Policy(Protocol):
     """Decides one request. No await, clock, random numbers, logging or I/O: chance is `rheostat.chance`.
 
     Any frozen `msgspec.Struct` with this method is a policy and decodes from the config by its fields. It may also have
-    `models()` and `signals()`, tuples of the names it uses, which are then checked when the config is loaded.
+    `models()` and `signals()`, tuples of the names it uses, which are then checked when the config is loaded, and
+    `steering()`, those of its models whose answers only choose others.
     """
 
     def decide(self, ctx: Context, history: History) -> Decision:
@@ -67,6 +68,9 @@ def _nested(value: Any) -> Iterator[Any]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from _nested(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _nested(item)
     elif isinstance(value, Struct):
         for name in value.__struct_fields__:
             yield from _nested(getattr(value, name))
@@ -80,6 +84,25 @@ def models_of(policy: Policy) -> tuple[str, ...]:
 def signals_of(policy: Policy) -> tuple[str, ...]:
     """Return every signal the policy and its nested policies say they read, in order, each once."""
     return _said(policy, "signals")
+
+
+def steering_of(policy: Policy) -> tuple[str, ...]:
+    """Return every model whose answers only choose others, by `steering()` of the policy and its nested policies."""
+    steering = _said(policy, "steering")
+    if not steering:
+        return ()
+    answering: set[str] = set()
+    for part in walk(policy):
+        own = part.steering() if callable(getattr(part, "steering", None)) else ()
+        if callable(getattr(part, "models", None)):
+            answering.update(model for model in part.models() if model not in own)
+    return tuple(model for model in steering if model not in answering)
+
+
+def answering_of(policy: Policy) -> tuple[str, ...]:
+    """Return every model that the policy uses to answer, in order, each once."""
+    steering = steering_of(policy)
+    return tuple(model for model in models_of(policy) if model not in steering)
 
 
 def _said(policy: Policy, what: str) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from rheostat.policies.balance import Balance
 from rheostat.policies.bandit import Bandit
 from rheostat.policies.base import Policy, Use
 from rheostat.policies.binary import Binary
 from rheostat.policies.blend import Blend, Delegate
+from rheostat.policies.by_label import ByLabel
 from rheostat.policies.cascade import Cascade
 from rheostat.policies.cheapest import Cheapest
 from rheostat.policies.compose import Chain
@@ -21,9 +23,11 @@ from rheostat.policies.split import Split
 from rheostat.policies.tiers import Tiers
 
 KINDS: dict[str, type] = {
+    "balance": Balance,
     "bandit": Bandit,
     "binary": Binary,
     "blend": Blend,
+    "by_label": ByLabel,
     "cascade": Cascade,
     "chain": Chain,
     "cheapest": Cheapest,
@@ -53,7 +57,7 @@ def parse_policy(node: Any) -> Policy:
     kind, fields = next(iter(node.items()))
     cls = KINDS.get(kind) or user_class(kind)
     if isinstance(fields, list):
-        fields = {cls.__struct_fields__[0]: fields}  # type: ignore[attr-defined]
+        fields = {cls.__struct_encode_fields__[0]: fields}  # type: ignore[attr-defined]
     if not isinstance(fields, dict):
         raise ValueError(f"`{kind}` takes a mapping of its fields, got {_shown(fields)}")
     try:

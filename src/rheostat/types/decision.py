@@ -24,7 +24,7 @@ class Call(Struct, frozen=True):
     """These models should be running: those not yet started are started, those in flight go on.
 
     `by` names the kind of policy that decided. `propensity` is the chance, in (0, 1], that this choice was made; below 1
-    only where chance took part.
+    only where chance took part. `trouble` says which part of the router itself failed, so that this was decided without it.
     """
 
     models: tuple[str, ...]
@@ -32,6 +32,7 @@ class Call(Struct, frozen=True):
     by: str = ""
     propensity: float = 1.0
     floor: Floor | None = None
+    trouble: str = ""
 
 
 class Answer(Struct, frozen=True):
@@ -50,6 +51,7 @@ class Answer(Struct, frozen=True):
     missing: tuple[str, ...] = ()
     floor: Floor | None = None
     stand_ins: Mapping[str, Mapping[str, float]] = {}
+    trouble: str = ""
 
 
 class Decline(Struct, frozen=True):
@@ -59,6 +61,7 @@ class Decline(Struct, frozen=True):
     reason: str
     failed: bool = False
     floor: Floor | None = None
+    trouble: str = ""
 
 
 Decision = Call | Answer | Decline
