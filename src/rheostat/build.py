@@ -17,6 +17,7 @@ from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
 from rheostat.policies import Policy, answering_of, signals_of, steering_of, walk
 from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
+from rheostat.policies.stand_in import averaged_of
 from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
@@ -158,6 +159,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         held=held,
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
         live=reads_load(walk(policy)),
+        averaged=averaged_of(policy),
         question=_question(name, settings.fallback, policy, pool, loaded, bool(wanted)),
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",

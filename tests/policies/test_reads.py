@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rheostat.policies import Cascade, Chain, Rule, Rules, Split, Use
+from rheostat.policies.parse import parse_policy
 from rheostat.policies.reads import EVERYTHING, Reads, reads_of
 from rheostat.policies.split import Arm
 from rheostat.types import Context, Decision, Decline
@@ -41,3 +42,8 @@ def test_a_choice_that_sticks_reads_its_key_and_hysteresis_does_not() -> None:
 
 def test_a_strangers_policy_may_read_everything() -> None:
     assert reads_of(Chain(policies=(Own(), Use("a")))) == EVERYTHING
+
+
+def test_a_segment_makes_two_requests_different_questions() -> None:
+    policy = parse_policy({"blend": {"weights": {"a": 1, "b": 1}, "stand_in": "mean", "segment": "site"}})
+    assert reads_of(policy).meta == ("site",)

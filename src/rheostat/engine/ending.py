@@ -30,7 +30,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     guess: str | None = None
     recalled: Recalled | None = None
     later: bool = False
-    stood_in: tuple[str, ...] = ()
+    stood_in: Mapping[str, Mapping[str, float]] = {}
 
 
 def held_to(floor: Floor, ending: Ending) -> Ending:

@@ -10,6 +10,7 @@ from functools import partial
 from msgspec import Struct
 
 from rheostat.clock import Clock
+from rheostat.engine.averaging import Fields, note_means, with_means
 from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
@@ -18,6 +19,7 @@ from rheostat.engine.stream import Outlet, may_stream, settle
 from rheostat.errors import FAILURES, BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
+from rheostat.resilience.means import Means
 from rheostat.resilience.spend import Spend, Spends
 from rheostat.results.answers import Answers, Question, is_good
 from rheostat.results.result import Promise
@@ -31,7 +33,8 @@ NOTHING_HELD: Mapping[str, str] = {}
 class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
     budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
-    view of its own. `question` says which requests ask the same, where answers are cached or come later."""
+    view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
+    where answers are cached or come later."""
 
     name: str
     route: Route
@@ -41,6 +44,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     held: tuple[tuple[str, str], ...] = ()
     spends: tuple[Spend, ...] = ()
     live: bool = False
+    averaged: Fields = {}
     question: Question | None = None
     policy_version: str = ""
     raw_input: bool = False
@@ -80,6 +84,7 @@ class Engine:
         self.clock = clock
         self.holds = holds
         self.spends = Spends()
+        self.means = Means()
         self.observers = tuple(observers)
         self.answers = answers
         self.executor = Executor(clock)
@@ -177,7 +182,10 @@ class Engine:
             now = self.clock.monotonic()
             pairs = ((name, self.holds.get(f"{lane.name}/{name}/{request.key(kind)}", now)) for name, kind in lane.held)
             held = {name: value for name, value in pairs if value is not None}
-        return Context(request, signals, plan.pool.view(request.received, lane.live), held, memo)
+        view = plan.pool.view(request.received, lane.live)
+        if lane.averaged:
+            view = with_means(view, self.means, lane.averaged, request, plan.pool)
+        return Context(request, signals, view, held, memo)
 
     async def _advance(
         self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str],
@@ -217,6 +225,8 @@ class Engine:
         record = self._record(plan, lane, request, journey, ending, waited)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
+        if lane is not None and lane.averaged and journey is not None:
+            note_means(self.means, lane.averaged, request, journey.history)
         if lane is not None and lane.route.fallback.cached and ending.prediction is not None and is_good(record):
             self._keep(lane, request, ending.prediction, record)
         for observer in self.observers:
@@ -273,6 +283,7 @@ class Engine:
             level=ending.level,
             fallback_reason=trouble,
             missing=ending.missing,
+            stood_in=ending.stood_in,
             review=ending.review,
             guess=ending.guess,
             signals=journey.ctx.signals if journey is not None else {},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rheostat.combine import combine
+from rheostat.engine.checked import check_weights, check_words, substituted
 from rheostat.engine.ending import Ending, held_to, no_answer, why
 from rheostat.engine.passing import ramping, too_large, unpaid
 from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer
@@ -179,12 +180,12 @@ class Journey:
             if self.trouble is None and (trouble := getattr(decision, "trouble", "")):
                 self.trouble = f"router_unavailable: {trouble}"
             if isinstance(decision, Call):
-                _check_words(decision)
+                check_words(decision)
                 return self._called(decision)
             if isinstance(decision, Answer):
-                _check_words(decision)
-                _check_weights(decision.weights)
-                prediction = combine(decision.weights, _substituted(self.history, decision.stand_ins))
+                check_words(decision)
+                check_weights(decision.weights)
+                prediction = combine(decision.weights, substituted(self.history, decision.stand_ins))
                 if prediction is None:
                     decision = Decline("none of the weighted models answered", failed=True)
                 else:
@@ -297,7 +298,7 @@ class Journey:
             propensity=answer.propensity,
             hold=answer.hold,
             missing=answer.missing,
-            stood_in=tuple(answer.stand_ins),
+            stood_in=answer.stand_ins,
         )
         self._end(ending)
 
@@ -387,22 +388,3 @@ class Journey:
         if unserved and self.fallback.later:
             ending = structs.replace(ending, later=True)
         self.ending = ending if self.floor is None else held_to(self.floor, ending)
-
-
-def _substituted(history: tuple[Outcome, ...], stand_ins: Mapping[str, Mapping[str, float]]) -> tuple[Outcome, ...]:
-    """Return the outcomes with the scores that stand in for models that failed."""
-    if not stand_ins:
-        return history
-    kept = tuple(outcome for outcome in history if outcome.model not in stand_ins)
-    return kept + tuple(Outcome(model, Prediction.from_scores(scores)) for model, scores in stand_ins.items())
-
-
-def _check_words(decision: Call | Answer) -> None:
-    if type(decision.reason) is not str or type(decision.by) is not str:
-        raise TypeError("a decision's `reason` and `by` are texts")
-
-
-def _check_weights(weights: Mapping[str, float]) -> None:
-    for weight in weights.values():
-        if not 0.0 <= weight < inf:  # NaN fails this too
-            raise ValueError(f"a weight is a number of 0 or more, not {weight}")

@@ -31,7 +31,8 @@ _DIGITS = [str(number).encode() for number in range(64)]
 class RouteInfo(Struct, frozen=True):
     """How the answer came about. `fast_score` is the confidence of the first model that answered; times in milliseconds.
     With `review` a person should look at the answer, `review_reason` says why, and `guess` is the pool's best guess.
-    `cached` says that this is the answer to an earlier request, `age_s` how many seconds old it is.
+    `cached` says that this is the answer to an earlier request, `age_s` how many seconds old it is. `stood_in` names
+    those of `missing` for which other scores counted.
     """
 
     selected_model: str
@@ -55,6 +56,7 @@ class RouteInfo(Struct, frozen=True):
     overhead_ms: float
     cached: bool = False
     age_s: float | UnsetType = UNSET
+    stood_in: tuple[str, ...] | UnsetType = UNSET
 
 
 class ResultInfo(Struct, frozen=True):
@@ -176,6 +178,7 @@ def answer_of(served: Served) -> PredictAnswer:
         record.missing, record.forced, bool(record.review), record.review, record.guess,
         record.policy_version, record.config_version, record.cost, round(record.overhead_s * 1000.0, 3),
         record.age_s is not None, UNSET if record.age_s is None else round(record.age_s, 3),
+        tuple(record.stood_in) if record.stood_in else UNSET,
     )  # fmt: skip
     scores, output = prediction.scores, prediction.output
     data = PredictData(

@@ -78,7 +78,7 @@ def redecide(record: RouteRecord, way: Way) -> Again:
         answer_scorers=tuple(_recorded(one, record) for one in way.scorers if isinstance(one, AnswerScorer)),
         steering=steering_of(way.policy),
     )
-    journey = Journey(route, Context(way.request(record), signals, way.views, record.held))
+    journey = Journey(route, Context(way.request(record), signals, _with_means(way.views, record), record.held))
     left = list(record.outcomes)
     journey.start(0.0)
     while journey.ending is None:
@@ -124,6 +124,14 @@ class _Recorded(Struct):
 
     def score(self, request: Request, signals: Mapping[str, float], outcomes: Mapping[str, Outcome]) -> Mapping[str, float]:  # noqa: ARG002
         return self.values
+
+
+def _with_means(views: Mapping[str, ModelView], record: RouteRecord) -> Mapping[str, ModelView]:
+    """Return the views with the means that stood in for models."""
+    told = dict(views)
+    for model, scores in record.stood_in.items():
+        told[model] = structs.replace(told.get(model) or ModelView(model), means={"": scores})
+    return told
 
 
 def _recorded(scorer: AnswerScorer, record: RouteRecord) -> AnswerScorer:

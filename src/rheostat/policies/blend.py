@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 
 from msgspec import Struct
 
 from rheostat.chance import chance
 from rheostat.policies.base import History, found, require, settle, unit
+from rheostat.policies.stand_in import DROP, MEAN, Averaged, StandIn
 from rheostat.types import Answer, Call, Context, Decision, Decline
 
 
@@ -20,6 +22,11 @@ class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `weights` are non-negative and sum to more than 0; models of weight 0 are never called. `mode: mix` calls all at once
     and mixes their score distributions; `mode: sample` calls one, drawn by weight and sticky by `key`. In a mix, models
     that fail are left out and the rest counts in proportion, as long as they carry at least `min_weight` of the weight.
+
+    `stand_in` says what counts in the place of a model that fails in a mix: nothing (`drop`), its running mean scores
+    (`mean`; with `segment`, a field of meta, those of the request's own segment where there are enough), or the answer of
+    the model named, which is asked for it unless it has answered. A mean is no answer and does not count for `min_weight`,
+    an answer does.
     """
 
     weights: dict[str, float]
@@ -27,17 +34,26 @@ class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str = "mix"
     key: str = "request"
     min_weight: float = 0.5
+    stand_in: str = DROP
+    segment: str | None = None
     name: str = "blend"
 
     def __post_init__(self) -> None:
         require(self.mode in ("mix", "sample"), f"`mode` must be mix or sample, got {self.mode!r}")
+        require(self.stand_in == DROP or self.mode == "mix", "`stand_in` goes with `mode: mix`; remove one of the two")
+        require(self.segment is None or self.stand_in == MEAN, "`segment` goes with `stand_in: mean`")
         for model, weight in self.weights.items():
             require(isfinite(weight) and weight >= 0.0, f"`weights.{model}` must be 0 or more, got {weight}")
         require(sum(self.weights.values()) > 0.0, "`weights` must sum to more than 0")
         unit((self.min_weight,), "min_weight")
 
     def models(self) -> tuple[str, ...]:
-        return tuple(self.weights)
+        other = self.stand_in
+        return tuple(self.weights) if other in (DROP, MEAN, *self.weights) else (*self.weights, other)
+
+    def averaged(self) -> Averaged:
+        """Return the models whose running means it reads, each with the field of meta that names the segment."""
+        return tuple((model, self.segment) for model in self.weights) if self.stand_in == MEAN else ()
 
     def signals(self) -> tuple[str, ...]:
         return tuple(f"{self.signal}.{model}" for model in self.weights) if self.signal is not None else ()
@@ -58,7 +74,7 @@ class Blend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.mode == "sample":
             model = draw(shares, chance(self.name, ctx.request.key(self.key)))
             return settle(model, history, f"drawn with weight {shares[model]:.4f}", self.name, shares[model])
-        return mixed(shares, history, self.min_weight, reason, self.name)
+        return mixed(shares, history, self.min_weight, reason, self.name, StandIn(ctx, self.stand_in, self.segment))
 
 
 class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +84,9 @@ class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     answer (none usable: 1). A signal made from answers is waited for: the models it is made from are called first. Below
     `low` only the weak model answers, above `high` only the strong one, in between both, mixed by the weight (`mode:
     mix`) or one drawn by it (`mode: sample`, sticky by `key`). With `parallel` both start at once, and the strong call
-    is cancelled when the weight turns out to be extreme. If one of the two fails, the other answers.
+    is cancelled when the weight turns out to be extreme. If one of the two fails, the other answers; with `stand_in: mean`
+    the mix goes on with the running mean scores of the one that failed, those of the request's `segment` (a field of meta)
+    where there are enough.
     """
 
     weak: str
@@ -79,9 +97,13 @@ class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: str = "mix"
     key: str = "request"
     parallel: bool = False
+    stand_in: str = DROP
+    segment: str | None = None
     name: str = "delegate"
 
     def __post_init__(self) -> None:
+        require(self.stand_in in (DROP, MEAN), f"`stand_in` must be {DROP} or {MEAN}, got {self.stand_in!r}")
+        require(self.segment is None or self.stand_in == MEAN, "`segment` goes with `stand_in: mean`")
         require(self.weak != self.strong, "`weak` and `strong` are the same model")
         require(self.mode in ("mix", "sample"), f"`mode` must be mix or sample, got {self.mode!r}")
         unit((self.low, self.high), "low` and `high")
@@ -89,6 +111,10 @@ class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def models(self) -> tuple[str, ...]:
         return (self.weak, self.strong)
+
+    def averaged(self) -> Averaged:
+        """Return the models whose running means it reads, each with the field of meta that names the segment."""
+        return tuple((model, self.segment) for model in self.models()) if self.stand_in == MEAN else ()
 
     def signals(self) -> tuple[str, ...]:
         return (self.weight,) if self.weight is not None else ()
@@ -118,15 +144,16 @@ class Delegate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             propensity = weight if strong_drawn else 1.0 - weight
             weight = 1.0 if strong_drawn else 0.0
             reason += f", drawn {self.strong if strong_drawn else self.weak}"
-        return self._ruled(weight, propensity, reason, history)
+        return self._ruled(ctx, weight, propensity, reason, history)
 
-    def _ruled(self, weight: float, propensity: float, reason: str, history: History) -> Decision:
+    def _ruled(self, ctx: Context, weight: float, propensity: float, reason: str, history: History) -> Decision:
         if weight < self.low or weight == 0.0:
             only, other = self.weak, self.strong
         elif weight > self.high or weight == 1.0:
             only, other = self.strong, self.weak
         else:
-            return mixed({self.weak: 1.0 - weight, self.strong: weight}, history, 0.0, reason, self.name)
+            stand_in = StandIn(ctx, self.stand_in, self.segment)
+            return mixed({self.weak: 1.0 - weight, self.strong: weight}, history, 0.0, reason, self.name, stand_in)
         decision = settle(only, history, reason, self.name, propensity)
         if isinstance(decision, Decline):
             decision = settle(other, history, f"{only} failed; {reason}", self.name, propensity)
@@ -144,22 +171,37 @@ def draw(shares: dict[str, float], point: float) -> str:
     return model
 
 
-def mixed(shares: dict[str, float], history: History, min_weight: float, reason: str, by: str) -> Decision:
-    """Call all of `shares` (which sum to 1), wait for all, then answer with those that came back well."""
-    present: dict[str, float] = {}
-    missing: list[str] = []
-    for model, share in shares.items():
-        outcome = found(history, model)
-        if outcome is None:
-            return Call(tuple(shares), reason, by)
-        if outcome.ok:
-            present[model] = share
-        else:
-            missing.append(model)
-    total = sum(present.values())
+def mixed(
+    shares: dict[str, float], history: History, min_weight: float, reason: str, by: str, stand_in: StandIn
+) -> Decision:
+    """Call all of `shares` (which sum to 1), wait for all, then answer with those that came back well.
+
+    The share of one that failed goes to what stands in for it; without that the rest counts in proportion.
+    """
+    came = {model: found(history, model) for model in shares}
+    missing = tuple(model for model, outcome in came.items() if outcome is not None and not outcome.ok)
+    extra = stand_in.asks(missing)
+    if any(outcome is None for outcome in came.values()) or (extra and found(history, extra) is None):
+        names = (*shares, extra) if extra and extra not in shares else tuple(shares)
+        return Call(names, f"{extra} for {', '.join(missing)}; {reason}" if extra and missing else reason, by)
+    if not missing:
+        return Answer(dict(shares), reason, by)
+    weights = {model: share for model, share in shares.items() if model not in missing}
+    means: dict[str, Mapping[str, float]] = {}
+    told = []
+    for model in missing:
+        stood, said = stand_in.of(model, history)
+        told.append(said)
+        if stood is None:
+            continue
+        if extra:
+            weights[extra] = weights.get(extra, 0.0) + shares[model]
+        means[model] = stood
+    total = sum(weights.values())
     if total <= 0.0 or total < min_weight:
         return Decline(f"too much of the blend is missing: {', '.join(missing)}", failed=True)
-    if missing:
-        reason += f"; without {', '.join(missing)}"
-    weights = {model: share / total for model, share in present.items()}
-    return Answer(weights, reason, by, missing=tuple(missing))
+    if not extra:
+        weights |= {model: shares[model] for model in means}
+        total = sum(weights.values())
+    weights = {model: share / total for model, share in weights.items()}
+    return Answer(weights, f"{reason}; {'; '.join(told)}", by, missing=missing, stand_ins=means)

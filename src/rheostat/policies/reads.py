@@ -44,6 +44,9 @@ def reads_of(policy: Policy) -> Reads:
             session |= key == "session"
             if key not in ("session", "tenant", "request"):
                 meta[key] = None
+        segment = getattr(part, "segment", None)
+        if isinstance(segment, str):
+            meta[segment] = None
     return Reads(
         None if "meta" in whole else tuple(sorted(meta)), None if "headers" in whole else tuple(sorted(headers)), session
     )

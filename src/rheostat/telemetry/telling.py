@@ -158,6 +158,8 @@ def _ending(record: RouteRecord) -> list[str]:
         lines.append("  weights: " + ", ".join(f"{name} {_number(weight)}" for name, weight in record.weights.items()))
     if record.missing:
         lines.append(f"  should have counted and could not: {', '.join(record.missing)}")
+    if record.stood_in:
+        lines.append(f"  other scores counted in the place of: {', '.join(record.stood_in)}")
     if record.error is not None:
         lines.append(f"  error: {record.error_type}: {record.error}")
     if trouble := _trouble(record):

@@ -32,6 +32,7 @@ def check_policy(policy: Policy, ctx: Context, outcomes: Mapping[str, Outcome], 
             assert all(weight >= 0.0 for weight in decision.weights.values()), "a weight is negative"
             assert sum(decision.weights.values()) > 0.0, "the weights sum to 0"
             heavy = {model for model, weight in decision.weights.items() if weight > 0.0}
+            good |= set(decision.stand_ins)
             assert heavy <= good, f"weight on models that have no good outcome: {sorted(heavy - good)}"
             return called
         assert isinstance(decision, Call), f"{decision!r} is not a decision"

@@ -58,6 +58,7 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     level: int = 0
     fallback_reason: str = ""
     missing: tuple[str, ...] = ()
+    stood_in: Mapping[str, Mapping[str, float]] = {}  # by failed model: the scores that counted in its place
     review: str = ""  # why a person should look at the answer
     guess: str | None = None  # the pool's best guess when `review` is set, whatever was said instead
     signals: Mapping[str, float] = {}
