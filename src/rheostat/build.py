@@ -14,7 +14,7 @@ from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
-from rheostat.policies import Policy, answering_of, signals_of, steering_of, walk
+from rheostat.policies import ByLabel, Policy, answering_of, signals_of, steering_of, walk
 from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.policies.stand_in import averaged_of
@@ -85,6 +85,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         if unknown:
             told = f"it reads the answers of {', '.join(unknown)}, which the config does not have"
             problems.extend(loaded.placed(f"signals.{name}", [Problem("", None, told)]))
+    problems += _unmapped(loaded, models)
     if problems:
         for model in opened:
             await model.aclose()
@@ -94,6 +95,24 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
     again = structs.replace(plan, lanes={name: _completing(lane) for name, lane in lanes.items()})
     return Wiring(plan=plan, completing=again, loaded=loaded, model_stamps=stamps, scorers=scorers)
+
+
+def _unmapped(loaded: Loaded, models: Mapping[str, Model]) -> list[Problem]:
+    """Name every label that a route decides by and its model does not have, such as after an upgrade of the model."""
+    found = []
+    for route, policy in loaded.policies.items():
+        for part in walk(policy):
+            model = models.get(part.model) if isinstance(part, ByLabel) else None
+            if model is None or not model.labels:
+                continue
+            for label in part.map:
+                if label not in model.labels:
+                    start, end = f"routes.{route}.policy", f".by_label.map.{label}"
+                    path = next((each for each in loaded.lines if each.startswith(start) and each.endswith(end)), start)
+                    has = ", ".join(model.labels[:20])
+                    told = f"`{label}` is no label of `{model.name}` version {model.settings.version}, which has {has}"
+                    found.append(Problem(path, loaded.lines.get(path), told))
+    return found
 
 
 def unchanged(loaded: Loaded, wiring: Wiring) -> bool:

@@ -47,3 +47,9 @@ def test_a_strangers_policy_may_read_everything() -> None:
 def test_a_segment_makes_two_requests_different_questions() -> None:
     policy = parse_policy({"blend": {"weights": {"a": 1, "b": 1}, "stand_in": "mean", "segment": "site"}})
     assert reads_of(policy).meta == ("site",)
+
+
+def test_a_tag_makes_another_question() -> None:
+    reads = reads_of(parse_policy({"balance": {"models": ["a", "b"], "tags": "X-Tag"}}))
+    assert (reads.meta, reads.headers, reads.session) == (("X-Tag",), ("x-tag",), False)
+    assert reads_of(parse_policy({"balance": ["a", "b"]})).headers == ()

@@ -140,12 +140,13 @@ def _recorded(scorer: AnswerScorer, record: RouteRecord) -> AnswerScorer:
 
 
 def unrecorded(policy: Policy, record: RouteRecord) -> str:
-    """Return what the policy's rules read and this record does not hold (headers, the pool's state, the input); or empty."""
+    """Return what the policy reads and this record does not hold (headers, the pool's state, the input); or empty."""
     read: set[str] = set()
     for part in walk(policy):
         if isinstance(part, Rules):
             read |= {root for root, _ in part.__dict__["roots"]}
             read |= {"text"} if part.__dict__["reads_text"] else set()
+        read |= {"pool"} if getattr(part, "live", False) else set()
     kept = record.input is not None and record.input.text is not None and not record.input.changed
     lacking = [name for name in ("headers", "pool", "text", "data") if name in read and not (kept and name in _INPUT)]
     return " and ".join("the pool's state" if name == "pool" else f"the {name}" for name in lacking)

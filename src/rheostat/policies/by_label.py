@@ -14,7 +14,8 @@ SHOWN = 40
 class ByLabel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ask `model` first; `map` says by its label which model or policy answers, `default` for every other label.
 
-    The label only chooses: it is asked for once (no retry), has no weight and is never the request's answer, also not on the fallback ladder. A label that
+    The label only chooses: it is asked for once (no retry), has no weight and is never the request's answer, also not
+    on the fallback ladder. A label that
     is not in `map` is noted as `unknown_label`; without `default` the fallback ladder takes over. When `model` fails or
     cannot be asked, `on_error`, a model or a policy, decides, which counts as the router's own trouble
     (`router_unavailable`); without it the ladder takes over.

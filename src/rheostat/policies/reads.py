@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from rheostat.policies.balance import Balance
 from rheostat.policies.base import Policy, walk
 from rheostat.policies.rules import Rules
 
@@ -44,6 +45,8 @@ def reads_of(policy: Policy) -> Reads:
             session |= key == "session"
             if key not in ("session", "tenant", "request"):
                 meta[key] = None
+        if isinstance(part, Balance) and part.tags is not None:  # what only spreads the load does not make a question
+            meta[part.tags] = headers[part.tags.lower()] = None
         segment = getattr(part, "segment", None)
         if isinstance(segment, str):
             meta[segment] = None

@@ -87,7 +87,7 @@ def _balance(route: RouteWords, words: ConfigWords) -> Any:
             raise CaseError(f"`choose: {route.choose}` is not known; known: {', '.join(_CHOOSE)}")
         made["choose"] = _CHOOSE[route.choose]
     if route.sticky is not None:
-        made["sticky"] = True
+        made["sticky"] = "session"
     if route.by_tag is None:
         return {"balance": made}
     header = header_in(route.by_tag, "by_tag")
