@@ -104,10 +104,7 @@ class Executor:
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:
                     self._leave(model)
-            work = asyncio.get_running_loop().run_in_executor(model.threads, _ask, model, request)
-            work.add_done_callback(lambda done: self._thread_ended(model, done))
-            done, _ = await asyncio.wait((work,), timeout=timeout if timeout != float("inf") else None)
-            return work.result() if done else late
+            return await self._in_thread(model, request, timeout) or late
         except TimeoutError:
             return late
         except ModelError as error:
@@ -121,6 +118,21 @@ class Executor:
             raise
         except BaseException as error:  # whatever a backend raises is this attempt's failure only
             return ModelError("crashed", f"{type(error).__name__}: {error}")
+
+    async def _in_thread(self, model: Model, request: Request, timeout_s: float) -> Reply | None:
+        """Ask in one of the model's threads; None when the time is over. Work that has not begun by then never does."""
+        try:
+            job = model.threads.submit(_ask, model, request)
+        except BaseException:
+            self._leave(model)
+            raise
+        work = asyncio.wrap_future(job)
+        work.add_done_callback(lambda done: self._thread_ended(model, done))
+        try:
+            done, _ = await asyncio.wait((work,), timeout=timeout_s if timeout_s != float("inf") else None)
+            return work.result() if done else None
+        finally:
+            job.cancel()  # does nothing to work that runs: its place is taken until it ends
 
     async def _place(self, model: Model, request: Request) -> Failure | None:
         """Take one of the model's places, waiting in its queue if there is room; return why not, or None."""
