@@ -87,7 +87,7 @@ def _paths() -> dict[str, Any]:
                 ],
                 "requestBody": _body("PredictBody"),
                 "responses": {
-                    "200": _json("The answer; each row of a list may also be an error.", answer),
+                    "200": _or_stream(_json("The answer; each row of a list may also be an error.", answer)),
                     "202": _json("No model could answer; the answer comes later.", _ref("PromiseAnswer")),
                     **_errors(),
                 },
@@ -132,6 +132,12 @@ def _one_of(text: str, *schemas: dict[str, Any]) -> dict[str, Any]:
 
 def _json(text: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _or_stream(response: dict[str, Any]) -> dict[str, Any]:
+    text = "With `route.stream`: events `piece`, last `answer` (a PredictAnswer) or `error` (an ErrorAnswer)."
+    response["content"]["text/event-stream"] = {"schema": {"type": "string", "description": text}}
+    return response
 
 
 def _body(name: str) -> dict[str, Any]:
