@@ -103,16 +103,18 @@ class Journey:
         failure = outcome.failure
         if failure is not None and not outcome.attempts:
             self.turned_away.append((model, failure))
-        if failure is None and not self.standing:
+        if failure is None and not self.standing and model not in self.refused:
             self.history += (outcome,)
             return self._ask()
         asked = self.standing.pop(model, None)
         if asked is not None:
             outcome = self._stand_in(asked, outcome)
+        elif model in self.refused:  # passed over, and asked after all
+            outcome = self._joined(model, outcome)
         if failure is not None and not failure.final and failure.kind != "cancelled":
             peer = self._peer(model, asked or model, failure)
             if peer is not None:
-                self.history += (outcome,) if asked is None else ()
+                self._remember(outcome)
                 return self._launch((peer,))
         self._remember(outcome)
         if failure is not None and failure.final and not any(o.ok for o in self.history):
@@ -149,14 +151,16 @@ class Journey:
         return None
 
     def _stand_in(self, asked: str, outcome: Outcome) -> Outcome:
-        """Relabel a peer's outcome as that of the model it stood in for, with all attempts so far."""
+        """Relabel a peer's outcome as that of the model it stood in for."""
+        return structs.replace(self._joined(asked, outcome), model=asked, level=2)
+
+    def _joined(self, asked: str, outcome: Outcome) -> Outcome:
+        """Return the outcome with all attempts so far that were made for `asked`, by whomever."""
         earlier = [o for o in self.history if o.model == asked]
         attempts = tuple(a for o in earlier for a in o.attempts) + outcome.attempts
         cost = sum(o.cost for o in earlier) + outcome.cost
         elapsed = sum(o.elapsed_s for o in earlier) + outcome.elapsed_s
-        return structs.replace(
-            outcome, model=asked, attempts=attempts, cost=cost, elapsed_s=elapsed, level=2, served_by=outcome.served_by
-        )
+        return structs.replace(outcome, attempts=attempts, cost=cost, elapsed_s=elapsed)
 
     def _remember(self, outcome: Outcome) -> None:
         self.history = (*(o for o in self.history if o.model != outcome.model), outcome)
@@ -200,6 +204,8 @@ class Journey:
         if not decision.failed:
             return self._default(decision.reason)
         self.falling = decision.reason
+        if decision.alone:
+            self.fallback = structs.replace(self.fallback, lighter=False)
         self._note("decline", (), decision.reason)
         return self._climb()
 
@@ -245,17 +251,28 @@ class Journey:
             return self._begin(fresh)
         if self.in_flight:
             return ()
-        return self._router_failed("the policy waits for models that have all come back")
+        heard = {outcome.model for outcome in self.history}
+        lent = [model for model in call.models if model in self.started and model not in heard]
+        if not lent:
+            return self._router_failed("the policy waits for models that have all come back")
+        for model in lent:
+            self._remember(
+                Outcome(model, failure=Failure("unavailable", "it was asked already, as a peer"), served_by=model)
+            )
+        return self._ask()
 
     def _begin(self, fresh: tuple[str, ...]) -> tuple[str, ...]:
         """Start what may be asked, in the order named, or its peer; the rest counts as failed, and is not asked."""
         launched: tuple[str, ...] = ()
+        passed: list[tuple[str, Failure]] = []
         for model in fresh:
             failure = self._hindrance(model)
             if failure is None:
                 launched += self._launch((model,))
-                continue
-            self._pass_over(model, failure)
+            else:
+                self._pass_over(model, failure)
+                passed.append((model, failure))
+        for model, failure in passed:  # now that it is known who runs for itself
             peer = self._peer(model, model, failure) if failure.kind != "over_budget" else None
             if peer is not None:
                 launched += self._launch((peer,))

@@ -15,10 +15,9 @@ class ByLabel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ask `model` first; `map` says by its label which model or policy answers, `default` for every other label.
 
     The label only chooses: it is asked for once (no retry), has no weight and is never the request's answer, also not
-    on the fallback ladder. A label that
-    is not in `map` is noted as `unknown_label`; without `default` the fallback ladder takes over. When `model` fails or
-    cannot be asked, `on_error`, a model or a policy, decides, which counts as the router's own trouble
-    (`router_unavailable`); without it the ladder takes over.
+    on the fallback ladder. A label that is not in `map` is noted as `unknown_label`; without `default` no model is chosen:
+    what is left is a cached answer, the preset, or an error. When `model` fails or cannot be asked, `on_error`, a model or
+    a policy, decides, which counts as the router's own trouble (`router_unavailable`); without it the ladder takes over.
     """
 
     model: str
@@ -53,7 +52,7 @@ class ByLabel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if branch is not None:
             return self._left_to(branch, ctx, history, f"{self.model} says {shown}")
         if self.default is None:
-            return Decline(f"unknown_label {shown} of {self.model}, and there is no `default`", failed=True)
+            return Decline(f"unknown_label {shown} of {self.model}, and there is no `default`", failed=True, alone=True)
         return self._left_to(self.default, ctx, history, f"unknown_label {shown} of {self.model}")
 
     def _left_to(self, branch: Policy, ctx: Context, history: History, why: str) -> Decision:

@@ -56,12 +56,14 @@ class Answer(Struct, frozen=True):
 
 class Decline(Struct, frozen=True):
     """No decision: either this policy does not apply (`failed` False: the next in a chain is asked),
-    or it applied and its models could not answer (`failed` True: the fallback ladder takes over)."""
+    or it applied and its models could not answer (`failed` True: the fallback ladder takes over). With `alone` too no model
+    that it did not name is asked instead (L3 is left out)."""
 
     reason: str
     failed: bool = False
     floor: Floor | None = None
     trouble: str = ""
+    alone: bool = False
 
 
 Decision = Call | Answer | Decline
