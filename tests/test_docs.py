@@ -66,3 +66,18 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_table_of_cases_names_tests_that_exist() -> None:
+    rows = re.findall(r"^\| (O-\w+-\d+) \| (.+) \|$", (DOCS / "reference" / "cases.md").read_text(), re.MULTILINE)
+    wanted = {f"O-RES-{number:02}" for number in range(1, 23)} | {f"O-RTE-{number:02}" for number in range(1, 16)}
+    assert {case for case, _ in rows} == wanted
+    own = (DOCS.parent / "tests" / "cases" / "own.yaml").read_text()
+    for case, by in rows:
+        tests = re.findall(r"`(tests/\S+?)::(\w+)`", by)
+        named = re.findall(r"`(R-\w+-\d+)`", by)
+        assert tests or named or by == "runner", case
+        for file, name in tests:
+            assert f"def {name}(" in (DOCS.parent / file).read_text(), case
+        for name in named:
+            assert f"id: {name}\n" in own, case
