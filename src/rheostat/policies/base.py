@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rheostat.types import Answer, Call, Context, Decision, Decline, Outcome
 
@@ -45,6 +45,16 @@ def settle(model: str, history: History, reason: str, by: str, propensity: float
                 return Answer({model: 1.0}, reason, by, propensity)
             return Decline(f"{model} failed", failed=True)
     return Call((model,), reason, by, propensity)
+
+
+def left_to(branch: Policy, ctx: Context, history: History, reason: str, by: str) -> Decision:
+    """Leave everything to a model or to another policy, whose own reasons then follow `reason`."""
+    if isinstance(branch, Use):
+        return settle(branch.model, history, reason, by)
+    decision = branch.decide(ctx, history)
+    if isinstance(decision, Call | Answer) or (isinstance(decision, Decline) and decision.failed):
+        return structs.replace(decision, reason=f"{reason}; {decision.reason}")
+    return decision  # it does not apply; or a user's policy said something odd, which the journey refuses
 
 
 def found(history: History, model: str) -> Outcome | None:

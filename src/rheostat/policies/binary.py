@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from rheostat.policies.base import History, Policy, Use, require, settle
+from rheostat.policies.base import History, Policy, left_to, require
 from rheostat.types import Answer, Context, Decision
 
 WEAK, STRONG = "weak", "strong"
@@ -45,10 +45,7 @@ class Binary(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             value = value // self.bucket * self.bucket
         side, reason = self._side(ctx, value)
         branch = self.strong if side == STRONG else self.weak
-        if isinstance(branch, Use):
-            decision = settle(branch.model, history, reason, self.name)
-        else:
-            decision = branch.decide(ctx, history)
+        decision = left_to(branch, ctx, history, reason, self.name)
         if self.hysteresis is not None and isinstance(decision, Answer):
             return structs.replace(decision, hold=(self.name, side))
         return decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from rheostat.policies.base import History, Policy, Use, found, require, settle
+from rheostat.policies.base import History, Policy, found, left_to, require
 from rheostat.types import Answer, Call, Context, Decision, Decline
 
 SHOWN = 40
@@ -44,21 +44,13 @@ class ByLabel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             why = f"{self.model} {outcome.failure.kind if outcome.failure is not None else 'failed'}"
             if self.on_error is None:
                 return Decline(f"{why}, and no label means no choice", failed=True)
-            decision = self._left_to(self.on_error, ctx, history, why)
+            decision = left_to(self.on_error, ctx, history, why, self.name)
             return structs.replace(decision, trouble=why) if isinstance(decision, Call | Answer | Decline) else decision
         label = outcome.prediction.label
         shown = repr(label[:SHOWN])
         branch = self.map.get(label)
         if branch is not None:
-            return self._left_to(branch, ctx, history, f"{self.model} says {shown}")
+            return left_to(branch, ctx, history, f"{self.model} says {shown}", self.name)
         if self.default is None:
             return Decline(f"unknown_label {shown} of {self.model}, and there is no `default`", failed=True, alone=True)
-        return self._left_to(self.default, ctx, history, f"unknown_label {shown} of {self.model}")
-
-    def _left_to(self, branch: Policy, ctx: Context, history: History, why: str) -> Decision:
-        if isinstance(branch, Use):
-            return settle(branch.model, history, why, self.name)
-        decision = branch.decide(ctx, history)
-        if not isinstance(decision, Call | Answer | Decline):  # a user's policy may say anything; the journey refuses it
-            return decision
-        return structs.replace(decision, reason=f"{why}; {decision.reason}")
+        return left_to(self.default, ctx, history, f"unknown_label {shown} of {self.model}", self.name)

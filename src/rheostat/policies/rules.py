@@ -10,7 +10,7 @@ from typing import Any, Final
 import re2
 from msgspec import Struct
 
-from rheostat.policies.base import History, Policy, Use, require, settle
+from rheostat.policies.base import History, Policy, left_to, require
 from rheostat.types import Context, Decision, Decline
 from rheostat.types.text import normalise_text
 
@@ -79,9 +79,7 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
             hit = ctx.memo[memo_key] = self._first(ctx)
         if hit is None:
             return Decline("no rule holds")
-        if isinstance(hit.use, Use):
-            return settle(hit.use.model, history, hit.reason, self.name)
-        return hit.use.decide(ctx, history)
+        return left_to(hit.use, ctx, history, hit.reason, self.name)
 
     def _first(self, ctx: Context) -> _Compiled | None:
         scope = self.scope(variables=_variables(ctx, self.roots)) if self.roots else None  # type: ignore[attr-defined]

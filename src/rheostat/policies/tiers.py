@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from msgspec import Struct, structs
 
-from rheostat.policies.base import History, Policy, Use, require, settle
+from rheostat.policies.base import History, Policy, left_to, require
 from rheostat.types import Answer, Context, Decision
 
 
@@ -47,10 +47,7 @@ class Tiers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             value = value // self.bucket * self.bucket
         tier, reason = self._tier(ctx, value)
         branch = self.use[tier]
-        if isinstance(branch, Use):
-            decision = settle(branch.model, history, reason, self.name)
-        else:
-            decision = branch.decide(ctx, history)
+        decision = left_to(branch, ctx, history, reason, self.name)
         if self.hysteresis is not None and isinstance(decision, Answer):
             return structs.replace(decision, hold=(self.name, str(tier)))
         return decision
