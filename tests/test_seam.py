@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rheostat.errors import ModelError
 from rheostat.lab.outcomes import FAILURE_KINDS, ModelColumns, ModelInfo, OutcomesTable
 from rheostat.lab.replay import replay
-from rheostat.policies import models_of, parse_policy
+from rheostat.policies import answering_of, parse_policy
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.testing import Act, scripted_model
@@ -116,7 +116,7 @@ def test_replay_and_service_are_one(
         scorers=(Level(signal), *ANSWERS),
         deadline_s=deadline,
         max_cost=max_cost,
-        default=models_of(policy)[0],
+        default=answering_of(policy)[0],
     )
 
     models = {}

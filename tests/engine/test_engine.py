@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rheostat.engine.engine import Engine, Lane, Plan, Served
 from rheostat.engine.journey import Route
 from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer
-from rheostat.policies import models_of, parse_policy, steering_of, walk
+from rheostat.policies import answering_of, parse_policy, steering_of, walk
 from rheostat.pool import Model, ModelSettings, Pool
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.holds import Holds
@@ -44,7 +44,7 @@ class Bench:
             policy=parsed,
             fallback=FallbackSettings(**fallback),
             links={name: model.link() for name, model in models.items()},
-            default=fallback.get("default") or models_of(parsed)[0],
+            default=fallback.get("default") or answering_of(parsed)[0],
             answer_scorers=tuple(scorer for scorer in scorers if isinstance(scorer, AnswerScorer)),
             steering=steering_of(parsed),
         )
