@@ -52,6 +52,10 @@ class InputTensor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return values
 
 
+_STATUS: Mapping[int, StatusKind] = {400: "misconfigured"}
+"""A row is looked at before the call: what is refused then is a name, type or shape, and those are the config's."""
+
+
 class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="inference_protocol"):
     """Asks `model` (in the version `version_path`, else the server's own choice) of the server at `base_url`: each row
     goes to `.../v2/models/MODEL/infer` as the tensor `input`, and the tensor `output` is read.
@@ -103,7 +107,7 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
             headers["authorization"] = f"Bearer {self.api_key}"
         version = f"/versions/{quote(self.version_path, safe='')}" if self.version_path else ""
         url = with_path(self.base_url, f"/v2/models/{quote(self.model, safe='')}{version}/infer")
-        upstream = Upstream(url, headers, self.max_retry_after, "base_url", on_status=self.on_status)
+        upstream = Upstream(url, headers, self.max_retry_after, "base_url", on_status={**_STATUS, **self.on_status})
         return InferenceClassifier(self, upstream, settle_labels(self.labels, None, self.model))
 
     def __repr__(self) -> str:
@@ -132,13 +136,7 @@ class InferenceClassifier:
 
     async def _one(self, row: Row, timeout_s: float) -> Reply:
         body = encode({"inputs": [self._input.of(row)], "outputs": self._wanted})
-        try:
-            answer = await self._upstream.ask(body, timeout_s)
-        except ModelError as error:
-            if error.upstream_status != 400 or error.kind != "input_refused":
-                raise
-            # The row was looked at before: what is refused now is a name, type or shape, and those are the config's.
-            raise ModelError("misconfigured", str(error), upstream_status=400) from None
+        answer = await self._upstream.ask(body, timeout_s)
         return self._upstream.hide(self._read(answer))
 
     def _read(self, answer: Any) -> Reply:

@@ -16,7 +16,7 @@ from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.record import status_of, summary
 from rheostat.engine.stream import Outlet, may_stream, settle
-from rheostat.errors import FAILURES, BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
+from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
@@ -255,10 +255,6 @@ class Engine:
         if cancelled:
             cost += sum(plan.pool[name].settings.cost for name in cancelled)
         status = status_of(error, ending.level, ending.fallback_reason)
-        if isinstance(error, ModelError):
-            status = (
-                "cancelled" if error.kind == "cancelled" else ("rejected" if FAILURES[error.kind].status < 500 else "error")
-            )
         trouble = ending.fallback_reason
         if journey is not None and trouble.startswith("router_unavailable") and SIGNAL_ERROR in journey.ctx.memo:
             trouble = f"{trouble} ({journey.ctx.memo[SIGNAL_ERROR]})"

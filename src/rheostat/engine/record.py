@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from rheostat.errors import ClientError, RheostatError
+from rheostat.errors import FAILURES, ClientError, ModelError, RheostatError
 from rheostat.types import InputSummary, Request
 
 
@@ -35,4 +35,8 @@ def status_of(error: RheostatError | None, level: int, fallback_reason: str) -> 
     """Name how a request ended, in the words of `RouteRecord.status`."""
     if error is None:
         return "degraded" if level >= 3 or fallback_reason.startswith("router_unavailable") else "ok"
+    if isinstance(error, ModelError):
+        if error.kind == "cancelled":
+            return "cancelled"
+        return "rejected" if FAILURES[error.kind].status < 500 else "error"
     return "rejected" if isinstance(error, ClientError) else "error"
