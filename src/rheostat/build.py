@@ -8,21 +8,20 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from rheostat.backends import check_contract, check_remote_contract
-from rheostat.backends.health_url import check_of
 from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
-from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
+from rheostat.errors import ConfigError, Problem, RheostatError
+from rheostat.opening import open_model
 from rheostat.policies import ByLabel, Policy, answering_of, signals_of, steering_of, walk
 from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.policies.stand_in import averaged_of
-from rheostat.pool import Backend, Model, ModelSettings, Pool, RemoteBackend
+from rheostat.pool import Model, ModelSettings, Pool
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
 from rheostat.results.answers import Question
-from rheostat.signals import FEATURES, TextFeatures, calibrated, load_calibrator
+from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer, ScorerSettings
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
 
@@ -64,10 +63,8 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             models[name] = previous.plan.pool[name]
             continue
         try:
-            model = models[name] = await asyncio.to_thread(_model, name, settings, loaded)
-            opened.append(model)
-            if isinstance(model.backend, RemoteBackend):
-                await check_remote_contract(name, model.backend, settings)
+            models[name] = await open_model(name, settings, loaded)
+            opened.append(models[name])
         except RheostatError as error:
             problems.extend(_problems(loaded, f"models.{name}", error))
     scorers: dict[str, tuple[Stamp, Scorer | AnswerScorer]] = {}
@@ -125,27 +122,6 @@ def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
         and stamps == wiring.model_stamps
         and scorers == {name: stamp for name, (stamp, _) in wiring.scorers.items()}
     )
-
-
-def _model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
-    backend: Backend | RemoteBackend = settings.open(loaded.base)
-    try:
-        check = check_of(settings, backend)
-        if settings.health.interval and check is None and not settings.probe_rows:
-            raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
-        report = check_contract(name, backend, settings)
-        common = loaded.config.labels
-        if common and backend.labels and set(backend.labels) != set(common):
-            missing = ", ".join(sorted(set(common) - set(backend.labels))) or "none"
-            extra = ", ".join(sorted(set(backend.labels) - set(common))) or "none"
-            raise ContractError(f"its labels differ from the config's `labels`: missing {missing}; not listed: {extra}")
-        if settings.calibration is not None:
-            backend = calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
-    except RheostatError:
-        if isinstance(backend, Backend):
-            backend.close()
-        raise
-    return Model(name, settings, backend, float("inf") if report.skipped else report.row_s, check)
 
 
 def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]) -> Lane:
