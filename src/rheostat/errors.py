@@ -8,6 +8,7 @@ RheostatError
 ├── ContractError          a model broke its input/output contract at load
 ├── FetchError             files that an example needs could not be had
 ├── StoreError             a file or database of records cannot be used
+├── WeightsError           a file of weights, a delta or a store of them cannot be used
 ├── Overloaded 503         no room now; says when to come back
 ├── DeadlineExceeded 504   the request's own time is over
 ├── NoAnswer 502           every model and every rung of the ladder failed
@@ -159,6 +160,12 @@ class StoreError(RheostatError, OSError):
     """A file or database of records cannot be used; it is left as it is. Also an OSError, so that a writer tries again."""
 
     type = "store_error"
+
+
+class WeightsError(RheostatError):
+    """A file of weights, a delta or a store of them cannot be used; nothing that is in use was changed."""
+
+    type = "weights_error"
 
 
 class Overloaded(RheostatError):
