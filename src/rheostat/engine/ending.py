@@ -60,7 +60,7 @@ def no_answer(history: Sequence[Outcome], turned_away: Turned, falling: str | No
         return ModelError("input_too_large", failures[-1][1].message)
     if kinds == {"over_budget"}:
         return ModelError("over_budget", failures[-1][1].message)
-    kinds.discard("input_too_large")  # the others could have taken it
+    kinds -= {"input_too_large", "over_budget"}  # why the others, who could have been asked, did not answer says more
     told = "; ".join(_told(history, turned_away))
     waits = [failure.retry_after_s for _, failure in (*failures, *turned_away) if failure.retry_after_s is not None]
     if kinds and kinds <= {"timeout", "deadline"}:

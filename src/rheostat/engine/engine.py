@@ -117,12 +117,12 @@ class Engine:
                     journey.expire(began - request.received)
                     break
                 if len(fresh) == 1 and not running and (model := plan.pool.models[fresh[0]]).inline:
-                    outcomes = [self.executor.run_now(model, request, _tries(lane, request, fresh[0]))]
+                    outcomes = [self.executor.run_now(model, request, journey.tries(fresh[0]))]
                 else:
                     flow = outlet
                     if flow is not None and (running or len(fresh) != 1 or not may_stream(journey, plan.pool[fresh[0]])):
                         flow = None
-                    outcomes = await self._advance(plan, lane, request, fresh, running, flow)
+                    outcomes = await self._advance(plan, lane, journey, fresh, running, flow)
                 now = self.clock.monotonic()
                 waited += now - began
                 if outlet is not None and outlet.pieces:
@@ -188,19 +188,18 @@ class Engine:
         return Context(request, signals, view, held, memo)
 
     async def _advance(
-        self, plan: Plan, lane: Lane, request: Request, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str],
+        self, plan: Plan, lane: Lane, journey: Journey, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str],
         flow: Outlet | None,
     ) -> list[Outcome]:  # fmt: skip
         """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed."""
-        pool, executor = plan.pool, self.executor
+        pool, executor, request = plan.pool, self.executor, journey.ctx.request
         if not running and len(fresh) == 1:
-            tries = _tries(lane, request, fresh[0])
-            return [await executor.run(pool[fresh[0]], request, tries, lane.deadline_s, flow)]
+            return [await executor.run(pool[fresh[0]], request, journey.tries(fresh[0]), lane.deadline_s, flow)]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
-                task = asyncio.ensure_future(executor.run(pool[name], request, _tries(lane, request, name), lane.deadline_s))
+                task = asyncio.ensure_future(executor.run(pool[name], request, journey.tries(name), lane.deadline_s))
                 running[task] = name
-        at_once = [executor.run_now(pool[name], request, _tries(lane, request, name)) for name in fresh if pool[name].inline]
+        at_once = [executor.run_now(pool[name], request, journey.tries(name)) for name in fresh if pool[name].inline]
         if at_once:
             if running:
                 await asyncio.sleep(0)  # let what was started begin
@@ -301,13 +300,6 @@ class Engine:
             error=str(error) if error is not None else None,
             error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
         )
-
-
-def _tries(lane: Lane, request: Request, model: str) -> int:
-    """One try where the model was named by hand or only chooses others, and where every try has to be paid for."""
-    if request.max_cost != float("inf") or model in lane.route.steering:
-        return 1
-    return 1 if request.force_model is not None else 1 + lane.route.fallback.retry
 
 
 def _cut(outcome: Outcome) -> bool:

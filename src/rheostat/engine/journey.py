@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rheostat.combine import combine
+from rheostat.engine.allotment import Allotment
 from rheostat.engine.checked import check_weights, check_words, substituted
 from rheostat.engine.ending import Ending, held_to, no_answer, why
 from rheostat.engine.passing import ramping, too_large, unpaid
@@ -56,8 +57,8 @@ class Journey:
     """
 
     __slots__ = (
-        "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight", "links", "policy",
-        "recall", "refused", "route", "spared", "standing", "started", "steps", "trouble", "turned_away",
+        "allotment", "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight",
+        "links", "policy", "recall", "refused", "route", "spared", "standing", "started", "steps", "trouble", "turned_away",
     )  # fmt: skip
 
     def __init__(self, route: Route, ctx: Context, recall: Recall | None = None) -> None:
@@ -75,6 +76,7 @@ class Journey:
         self.awaiting: tuple[AnswerScorer, ...] = ()
         if route.answer_scorers and self.policy is route.policy:
             self._await(route.answer_scorers)
+        self.allotment = Allotment(route.fallback.max_attempts)
         self.history: tuple[Outcome, ...] = ()
         self.in_flight: set[str] = set()
         self.started: set[str] = set()
@@ -100,6 +102,7 @@ class Journey:
         self.at_s = at_s
         model = outcome.model
         self.in_flight.discard(model)
+        self.allotment.ended(outcome)
         failure = outcome.failure
         if failure is not None and not outcome.attempts:
             self.turned_away.append((model, failure))
@@ -122,6 +125,16 @@ class Journey:
             self._end(Ending(error=error, by=self.by, reason=f"{model}: {failure.kind}"))
             return ()
         return self._ask()
+
+    def tries(self, model: str) -> int:
+        """Return how often a model that is to start may be asked, 1 or more.
+
+        Once where it was named by hand or only chooses others, and where every try has to be paid for.
+        """
+        request = self.ctx.request
+        if request.max_cost != inf or request.force_model is not None or model in self.route.steering:
+            return 1
+        return self.allotment.tries(model, 1 + self.route.fallback.retry)
 
     def expire(self, at_s: float, cut: Sequence[Outcome] = ()) -> None:
         """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started.
@@ -280,6 +293,8 @@ class Journey:
 
     def _hindrance(self, model: str) -> Failure | None:
         """Say why the model is not to be asked, if so."""
+        if self.allotment.used_up:
+            return Failure("over_budget", f"the {self.route.fallback.max_attempts} calls of a request are used up")
         ctx = self.ctx
         limit = ctx.request.max_cost
         if limit != inf:
@@ -348,7 +363,7 @@ class Journey:
         if rung.in_hand is not None:
             prediction = combine({rung.in_hand: 1.0}, self.history)
             self._fell(3, prediction, {rung.in_hand: 1.0})
-        elif self.spared and may_call:
+        elif self.spared and may_call and not self.allotment.used_up:
             model = self.spared.pop(0)
             self._note("fallback", (model,), f"L3: {self.falling}, asking {model} before its turn")
             return self._launch((model,))
@@ -385,6 +400,7 @@ class Journey:
     def _launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
         self.started.update(models)
         self.in_flight.update(models)
+        self.allotment.started(models)
         return models
 
     def _note(
