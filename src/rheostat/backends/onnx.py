@@ -10,6 +10,7 @@ from rheostat.backends.labels import settle_labels
 from rheostat.backends.onnx_inputs import Input, plain_input
 from rheostat.backends.onnx_outputs import Output, choose_output, read_mappings, read_matrix
 from rheostat.backends.reply import as_reply
+from rheostat.backends.row_batches import answered
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_session import named_labels, open_session
@@ -96,20 +97,7 @@ class OnnxClassifier:
 
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
-        replies: dict[int, Reply] = {}
-        prepared: list[tuple[int, Any]] = []
-        for index, row in enumerate(rows):
-            try:
-                prepared.append((index, self._source.prepare(row)))
-            except ModelError as error:
-                replies[index] = error
-        if len(prepared) > self._batch:
-            prepared.sort(key=lambda pair: self._source.size(pair[1]))
-        for start in range(0, len(prepared), self._batch):
-            batch = prepared[start : start + self._batch]
-            answers = self._answer([item for _, item in batch])
-            replies.update(zip((index for index, _ in batch), answers, strict=True))
-        return [replies[index] for index in range(len(rows))]
+        return answered(rows, self._source, self._batch, self._run)
 
     def close(self) -> None:
         """Drop the sessions; calls under way keep theirs."""
@@ -139,18 +127,8 @@ class OnnxClassifier:
                     f"where the list says {reply.label!r}; write them in the order of the classes it was trained with"
                 )
 
-    def _answer(self, items: Sequence[Any]) -> Sequence[Reply]:
-        try:
-            return self._run(self._source.feed(items))
-        except Exception as error:  # onnxruntime has a class of its own for every reason
-            if len(items) > 1:
-                return [reply for item in items for reply in self._answer([item])]
-            if isinstance(error, ModelError):
-                return [error]
-            told = str(error).splitlines()[0][:300] if str(error) else ""
-            return [ModelError("crashed", f"{type(error).__name__}: {told}")]
-
-    def _run(self, feed: dict[str, Any]) -> list[Reply]:
+    def _run(self, items: Sequence[Any]) -> list[Reply]:
+        feed = self._source.feed(items)
         session, head, output = self._session, self._head, self._output
         if session is None:
             raise ModelError("unavailable", "the model is closed")

@@ -54,18 +54,27 @@ def token_input(path: Path, session: Any, max_length: int) -> TokenInput:
     Raises:
         ConfigError: it cannot be read, or the model has inputs a tokenizer cannot give.
     """
-    from tokenizers import Tokenizer
-
     known = {"input_ids", "attention_mask", "token_type_ids"}
     names = [each.name for each in session.get_inputs()]
     if not known.issuperset(names):
         raise ConfigError([Problem("tokenizer", None, f"the model takes {names}; a tokenizer gives {sorted(known)}")])
+    return TokenInput(read_tokenizer(path, max_length), names)
+
+
+def read_tokenizer(path: Path, max_length: int) -> Any:
+    """Return the `tokenizers.Tokenizer` of a `tokenizer.json`; it cuts texts after `max_length` tokens.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    from tokenizers import Tokenizer
+
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
         raise ConfigError([Problem("tokenizer", None, f"{path.name} is no tokenizer.json: {error}")]) from error
     tokenizer.enable_truncation(max_length)
-    return TokenInput(tokenizer, names)
+    return tokenizer
 
 
 def mean_pool(hidden: NDArray[Any], mask: NDArray[Any] | None) -> NDArray[np.float32]:
