@@ -17,15 +17,14 @@ from rheostat.policies import ByLabel, Policy, answering_of, signals_of, steerin
 from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.policies.stand_in import averaged_of
-from rheostat.pool import Model, ModelSettings, Pool
+from rheostat.pool import Model, Pool
+from rheostat.pool.stamp import Stamp, stamp
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
 from rheostat.results.answers import Question
 from rheostat.signals import FEATURES, TextFeatures
-from rheostat.signals.base import AnswerScorer, Scorer, ScorerSettings
+from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
-
-Stamp = tuple[object, ...]
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
@@ -57,9 +56,8 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     stamps: dict[str, Stamp] = {}
     opened: list[Model] = []
     for name, settings in config.models.items():
-        stamp = _stamp(settings, loaded.base)
-        stamps[name] = stamp
-        if previous is not None and previous.model_stamps.get(name) == stamp:
+        stamps[name] = stamp(settings, loaded.base)
+        if previous is not None and previous.model_stamps.get(name) == stamps[name]:
             models[name] = previous.plan.pool[name]
             continue
         try:
@@ -69,12 +67,12 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             problems.extend(_problems(loaded, f"models.{name}", error))
     scorers: dict[str, tuple[Stamp, Scorer | AnswerScorer]] = {}
     for name, scorer in config.signals.items():
-        stamp = _stamp(scorer, loaded.base)
-        if previous is not None and name in previous.scorers and previous.scorers[name][0] == stamp:
+        now = stamp(scorer, loaded.base)
+        if previous is not None and name in previous.scorers and previous.scorers[name][0] == now:
             scorers[name] = previous.scorers[name]
             continue
         try:
-            scorers[name] = (stamp, await asyncio.to_thread(scorer.open, name, loaded.base))
+            scorers[name] = (now, await asyncio.to_thread(scorer.open, name, loaded.base))
         except RheostatError as error:
             problems.extend(_problems(loaded, f"signals.{name}", error))
     for name, (_, made) in scorers.items():
@@ -114,13 +112,13 @@ def _unmapped(loaded: Loaded, models: Mapping[str, Model]) -> list[Problem]:
 
 def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
     """True when neither the config nor any file it names differs from what `wiring` was made of."""
-    stamps = {name: _stamp(settings, loaded.base) for name, settings in loaded.config.models.items()}
-    scorers = {name: _stamp(settings, loaded.base) for name, settings in loaded.config.signals.items()}
+    stamps = {name: stamp(settings, loaded.base) for name, settings in loaded.config.models.items()}
+    scorers = {name: stamp(settings, loaded.base) for name, settings in loaded.config.signals.items()}
     return (
         loaded.version == wiring.loaded.version
         and loaded.base == wiring.loaded.base
         and stamps == wiring.model_stamps
-        and scorers == {name: stamp for name, (stamp, _) in wiring.scorers.items()}
+        and scorers == {name: then for name, (then, _) in wiring.scorers.items()}
     )
 
 
@@ -192,21 +190,6 @@ def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Record
     if settings.sqlite is not None:
         sinks.append(SqliteSink(str(Path(base) / settings.sqlite), max_rows=settings.keep_rows, mask=masker.mask))
     return Recorder(sinks, mask=masker.mask)
-
-
-def _stamp(settings: ModelSettings | ScorerSettings, base: str) -> Stamp:
-    """What must be equal for a part to be kept: its settings and the state of every file they name."""
-    files = []
-    for field in settings.__struct_fields__:
-        value = getattr(settings, field)
-        if isinstance(value, str) and value and len(value) < 1024:
-            path = Path(base) / value
-            try:
-                stat = path.stat()
-            except (OSError, ValueError):
-                continue
-            files.append((field, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    return (settings, *files)
 
 
 def _problems(loaded: Loaded, part: str, error: RheostatError) -> list[Problem]:
