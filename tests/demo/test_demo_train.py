@@ -177,16 +177,16 @@ def test_the_word_list_is_sure_only_where_it_knows_a_word(trained) -> None:  # t
 def test_the_eight_bit_encoder_keeps_the_contract_one_text_at_a_time(trained) -> None:  # type: ignore[no-untyped-def]
     folder, made, tiers, _ = trained
     served = tiers["large"].settings
-    assert served.batch == 1
+    assert served.chunk == 1
     texts = [*(sentence.text for sentence in made.test[:20]), "zebra"]
     backend = served.open(str(folder))
     assert check_contract("large", backend, served, texts).rows == len(texts)
     backend.close()
-    batched = msgspec.structs.replace(served, batch=64)
-    with pytest.raises(ContractError, match="set batch: 1"):
+    batched = msgspec.structs.replace(served, chunk=64)
+    with pytest.raises(ContractError, match="set chunk: 1"):
         check_contract("large", batched.open(str(folder)), batched, texts)
 
 
 def test_a_batch_of_no_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="batch: expected 1 or more rows, got 0"):
-        OnnxModel(path="any.onnx", batch=0).open(str(tmp_path))
+    with pytest.raises(ConfigError, match="chunk: expected 1 or more rows, got 0"):
+        OnnxModel(path="any.onnx", chunk=0).open(str(tmp_path))

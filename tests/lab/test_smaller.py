@@ -105,7 +105,7 @@ def test_an_8_bit_file_is_smaller_and_says_nearly_the_same(tmp_path: Path) -> No
     target = quantize_file(source, tmp_path / "small.onnx")
     assert target.stat().st_size < 0.5 * source.stat().st_size
     rows = np.eye(3, 4096).tolist()
-    small = OnnxModel(path="small.onnx", labels=("a", "b", "c"), batch=1).open(str(tmp_path))
+    small = OnnxModel(path="small.onnx", labels=("a", "b", "c"), chunk=1).open(str(tmp_path))
     assert [reply.label for reply in small.predict(rows)] == ["a", "b", "c"]  # type: ignore[union-attr]
     with pytest.raises(FileNotFoundError):
         quantize_file(tmp_path / "none.onnx", tmp_path / "x.onnx")

@@ -78,11 +78,21 @@ def check_contract(
         singles += answer
     problems += _differences(batch, _ask(backend, rows), rows, "asked twice")
     apart = _differences(batch, singles, rows, "alone and in a batch")
-    if apart and getattr(settings, "batch", 1) > 1:
-        apart.append("a file made by dynamic 8-bit quantisation answers so: set batch: 1")
+    if apart and getattr(settings, "chunk", 1) > 1:
+        apart.append("a file made by dynamic 8-bit quantisation answers so: set chunk: 1")
     problems += apart
     _refuse(name, problems)
     return ContractReport(name, len(rows), median(times), max(times))
+
+
+def warm_up(name: str, backend: Backend, settings: ModelSettings) -> None:
+    """Ask a model that kept the contract before, and was loaded again, one row: its first answer is the slowest.
+
+    Raises:
+        ContractError: it breaks the contract now.
+    """
+    rows = _probe_rows(backend, settings, None)[0][:1]
+    _refuse(name, _problems(_ask(backend, rows), rows, backend.labels))
 
 
 async def check_remote_contract(

@@ -29,8 +29,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     `output` says whether the numbers are `probabilities` or `logits`. With `head`, a second ONNX file, `path` is an
     encoder whose mean-pooled, length-1 embedding the head classifies. Labels come from `<path>.json` (`{"labels":
     [...]}`), from the file's metadata or from the config, in the order of the outputs. `threads` compute one call.
-    Up to `batch` rows go through the file at a time; an 8-bit file made by dynamic quantisation scales its numbers by what
-    else is in the batch and needs `batch: 1`.
+    Up to `chunk` rows go through the file at a time; an 8-bit file made by dynamic quantisation scales its numbers by what
+    else goes with a row and needs `chunk: 1`.
     """
 
     path: str
@@ -39,7 +39,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     output: Literal["probabilities", "logits"] = "probabilities"
     head: str | None = None
     threads: int = 1
-    batch: int = 64
+    chunk: int = 64
     max_length: int = 256
 
     def open(self, base: str) -> Backend:
@@ -51,8 +51,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         if self.threads < 1:
             raise _refusal("threads", f"expected 1 or more, got {self.threads}")
-        if self.batch < 1:
-            raise _refusal("batch", f"expected 1 or more rows, got {self.batch}")
+        if self.chunk < 1:
+            raise _refusal("chunk", f"expected 1 or more rows, got {self.chunk}")
         if self.max_length < 2:
             raise _refusal("max_length", f"expected 2 or more tokens, got {self.max_length}")
         path = Path(base, self.path)
@@ -66,7 +66,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         output = choose_output(last)
         labels = settle_labels(self.labels, named_labels(last_path, last), f"{last_path.name} or its label list")
         _check_shape(session if head is None else head, output, labels, head is not None)
-        model = OnnxClassifier(session, head, source, output, labels, self.output == "logits", self.batch)
+        model = OnnxClassifier(session, head, source, output, labels, self.output == "logits", self.chunk)
         model.check_label_order()
         return model
 
@@ -82,7 +82,7 @@ class OnnxClassifier:
         output: Output,
         labels: tuple[str, ...] | None,
         logits: bool,
-        batch: int,
+        chunk: int,
     ) -> None:
         self.labels = labels
         self.probes = source.probes
@@ -91,13 +91,13 @@ class OnnxClassifier:
         self._source = source
         self._output = output
         self._logits = logits
-        self._batch = batch
+        self._chunk = chunk
         self._trunk_output = None if head is None else token_vectors(session)
         self._head_input = None if head is None else head.get_inputs()[0].name
 
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
-        return answered(rows, self._source, self._batch, self._run)
+        return answered(rows, self._source, self._chunk, self._run)
 
     def close(self) -> None:
         """Drop the sessions; calls under way keep theirs."""

@@ -30,7 +30,7 @@ def quantize(
 ) -> None:
     """Write a model with 8-bit weights, and say what that loses and gains.
 
-    The 8-bit file answers rows of dev and test one at a time, as it must be served (`batch: 1`), and is compared with the
+    The 8-bit file answers rows of dev and test one at a time, as it must be served (`chunk: 1`), and is compared with the
     model it was made from: agreement, accuracy where labels are known, size, speed, and where it sits on the curve.
 
     Example: `rheostat quantize rheostat.yaml large --outcomes outcomes.parquet`
@@ -61,7 +61,7 @@ def quantize(
     listed = source.with_name(source.name + ".json")
     if listed.is_file():
         shutil.copyfile(listed, target.with_name(target.name + ".json"))
-    small = msgspec.structs.replace(settings, path=str(target.absolute()), batch=1).open(loaded.base)
+    small = msgspec.structs.replace(settings, path=str(target.absolute()), chunk=1).open(loaded.base)
     large = settings.open(loaded.base)
     table = table.subset(np.concatenate([np.flatnonzero(table.split == code)[:rows] for code in (1, 2)]))
     scores, waits = _answers(small, table)
@@ -75,7 +75,7 @@ def quantize(
     else:
         say_smaller(found)
         say()
-        say(f"wrote {target}; serve it with `batch: 1`")
+        say(f"wrote {target}; serve it with `chunk: 1`")
     if found.sizes[1] > 0.9 * found.sizes[0]:
         note("note: hardly anything in this file could be made smaller; it has few or no matrix products")
 

@@ -27,7 +27,7 @@ _MEANING = {
     "default": "no known word: a guess, and it says so",
     "tokenizer": "cuts a text into pieces of words",
     "head": "says what the encoder's picture of a sentence means",
-    "batch": "one text at a time, as 8-bit files need it",
+    "chunk": "one text at a time, as 8-bit files need it",
     "calibration": "learned on dev: how often it is right when it says so",
     "lighter": "answers when this one fails",
     "cost": "CPU milliseconds for one sentence, measured on this machine",

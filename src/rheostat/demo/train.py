@@ -149,7 +149,7 @@ def _train_large(
         head="head.onnx",
         tokenizer="tokenizer.json",
         max_length=MAX_LENGTH,
-        batch=1,  # an 8-bit encoder scales its numbers by what else is in the batch
+        chunk=1,  # an 8-bit encoder scales its numbers by what else is in the batch
         labels=LABELS,
     )
     said = [Prediction.from_scores(dict(zip(LABELS, row, strict=True))) for row in model.predict_proba(x[1]).tolist()]

@@ -10,7 +10,7 @@ def quantize_file(source: Path, target: Path) -> Path:
     """Write the ONNX model with 8-bit weights (dynamic quantisation by ONNX Runtime), whole or not at all.
 
     Weights get a scale for each channel and seven bits of range, so that processors without 8-bit dot products do not
-    overflow. Activations are scaled by what is in the batch: serve the file with `batch: 1`. Source of the method:
+    overflow. Activations are scaled by what is in the batch: serve the file with `chunk: 1`. Source of the method:
     Jacob et al. (2018), integer arithmetic with a scale and a zero point.
 
     Raises:
