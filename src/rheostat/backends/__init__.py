@@ -10,6 +10,7 @@ from rheostat.backends.reply import as_reply
 from rheostat.backends.sklearn import SklearnModel
 from rheostat.backends.template import TemplateModel
 from rheostat.backends.text_rules import RulesModel
+from rheostat.backends.torch import TorchModel
 from rheostat.pool.backend import ModelSettings
 
 BACKENDS: dict[str, type[ModelSettings]] = {
@@ -21,6 +22,7 @@ BACKENDS: dict[str, type[ModelSettings]] = {
     "rules": RulesModel,
     "sklearn": SklearnModel,
     "template": TemplateModel,
+    "torch": TorchModel,
 }
 """Settings by the name that `backend:` takes in a config."""
 

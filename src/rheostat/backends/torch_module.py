@@ -1,0 +1,141 @@
+"""A torch module whose tensors are put in, or exchanged while another module goes on with the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rheostat.errors import WeightsError
+
+_SHOWN = 5
+
+
+class _Slot(NamedTuple):
+    """One tensor of a module: every name it has, and every place it stands at (more than one when it is tied)."""
+
+    tensor: Any
+    names: list[str]
+    places: list[tuple[Any, str]]
+
+
+def fill(module: Any, values: Mapping[str, Any], whole: bool = True) -> None:
+    """Put tensors in the module's places, in place; tied ones stay tied.
+
+    Args:
+        whole: every parameter and every buffer that is saved must be given; else only those given are exchanged.
+
+    Raises:
+        WeightsError: a tensor is missing, not expected, or of another shape or type than the module's; all are named.
+    """
+    import torch
+
+    slots = _slots(module)
+    known = {name for slot in slots for name in slot.names}
+    saved = set(module.state_dict(keep_vars=True)) if whole else set()
+    problems = _listed("the module has no", [name for name in values if name not in known])
+    problems += _listed(
+        "missing:",
+        [slot.names[0] for slot in slots if not saved.isdisjoint(slot.names) and values.keys().isdisjoint(slot.names)],
+    )
+    for slot in slots:
+        value = next((values[name] for name in slot.names if name in values), None)
+        if value is None:
+            continue
+        if value.shape != slot.tensor.shape or value.dtype != slot.tensor.dtype:
+            problems.append(
+                f"{slot.names[0]} is {_kind(value)} in the file and {_kind(slot.tensor)} in the module"
+                + ("" if value.shape != slot.tensor.shape else f" (the factory can return module.to({value.dtype}))")
+            )
+            continue
+        if problems:
+            continue
+        parameter = isinstance(slot.tensor, torch.nn.Parameter)
+        new = torch.nn.Parameter(value, requires_grad=False) if parameter else value
+        for owner, key in slot.places:
+            setattr(owner, key, new)
+    if problems:
+        raise WeightsError(
+            "; ".join(problems[:_SHOWN]) + (f"; and {len(problems) - _SHOWN} more" if problems[_SHOWN:] else "")
+        )
+    if whole:
+        empty = [slot.names[0] for slot in _slots(module) if slot.tensor.is_meta]
+        if empty:
+            told = "is on `meta` and not in the file: make it in the factory under torch.device('cpu')"
+            raise WeightsError(f"{', '.join(empty[:_SHOWN])} {told}")
+
+
+def copied(module: Any, names: Mapping[str, Any]) -> Any | None:
+    """Return a copy of the module in which the tensors `names` can be exchanged. Only modules on the way to them are copied;
+    all others, such as a trunk above which a head changes, are the same objects in both.
+
+    None when such a copy would not be safe: a module on the way keeps tensors or modules where torch does not look for them,
+    or has hooks.
+    """
+    changed = {id(slot.tensor) for slot in _slots(module) if not names.keys().isdisjoint(slot.names)}
+    done: dict[int, Any] = {}
+    made = _copy(module, changed, done)
+    return None if any(_entangled(each) for each in done.values() if each is not None) else made
+
+
+def _copy(module: Any, changed: set[int], done: dict[int, Any]) -> Any:
+    """The module itself, or a copy where something below it changes; `done` has the copies by the original's id."""
+    if id(module) in done:
+        return done[id(module)] or module
+    children = {key: None if child is None else _copy(child, changed, done) for key, child in module._modules.items()}
+    own = (*module._parameters.values(), *module._buffers.values())
+    same = all(children[key] is child for key, child in module._modules.items())
+    if same and not any(id(tensor) in changed for tensor in own if tensor is not None):
+        done[id(module)] = None
+        return module
+    made = module.__class__.__new__(module.__class__)
+    made.__dict__ = module.__dict__ | {
+        "_modules": children, "_parameters": dict(module._parameters), "_buffers": dict(module._buffers)
+    }  # fmt: skip
+    done[id(module)] = made
+    return made
+
+
+def _entangled(module: Any) -> bool:
+    registered = ("_modules", "_parameters", "_buffers")
+    for key, value in module.__dict__.items():
+        if (key.endswith("_hooks") and value) or (key not in registered and _holds_tensors(value)):
+            return True
+    return False
+
+
+def _holds_tensors(value: Any, depth: int = 3) -> bool:
+    import torch
+
+    if isinstance(getattr(value, "__self__", value), torch.nn.Module | torch.Tensor):
+        return True
+    if depth and isinstance(value, list | tuple | set | dict):
+        inner = value.values() if isinstance(value, dict) else value
+        return any(_holds_tensors(each, depth - 1) for each in inner)
+    return bool(getattr(value, "__closure__", None))  # a function made inside another may hold anything
+
+
+def _slots(module: Any) -> list[_Slot]:
+    slots: dict[int, _Slot] = {}
+    for name, tensor in _named(module):
+        slots.setdefault(id(tensor), _Slot(tensor, [], [])).names.append(name)
+    for owner in module.modules():
+        for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
+            if tensor is not None:
+                slots[id(tensor)].places.append((owner, key))
+    return list(slots.values())
+
+
+def _named(module: Any) -> Iterator[tuple[str, Any]]:
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else ""
+    return [f"{what} {', '.join(names[:_SHOWN])}{more}"]
+
+
+def _kind(tensor: Any) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
