@@ -14,11 +14,13 @@ from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBacke
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
 from rheostat.resilience import ramp as ramps
+from rheostat.resilience import throughput as throughputs
 from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState
 from rheostat.resilience.health import UNCHECKED, HealthState
 from rheostat.resilience.ladder import Link
 from rheostat.resilience.ramp import RampState
 from rheostat.resilience.retry import RetryTokens, called, full, taken
+from rheostat.resilience.throughput import ThroughputState
 from rheostat.types import Failure, ModelView
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Model:
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.ramp: RampState | None = None
         self.health: HealthState = UNCHECKED
+        self.throughput: ThroughputState = throughputs.IDLE
         self.check_due = 0.0
         self.ejected = False  # out because of its health checks; the pool decides who may be
         self.in_flight = 0
@@ -101,6 +104,7 @@ class Model:
             len(self.waiting),
             self.limit,
             self.error_rate(now),
+            throughputs.forecast(self.throughput, now),
         )
 
     @property
@@ -134,10 +138,12 @@ class Model:
                 return False
             self._turn(breakers.started(self.breaker, self.breaker_settings, now), now)
         self._calls += 1
+        self.throughput = throughputs.started(self.throughput, now)
         return True
 
     def ended(self, failure: Failure | None, counts: bool, elapsed_s: float, now: float) -> None:
         """Take note how an attempt ended; `counts` says whether a failure is the model's own."""
+        self.throughput = throughputs.ended(self.throughput, failure is None, now)
         if failure is None:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s) if self.latency_s else elapsed_s
             if self.inline and self.latency_s > DEMOTE_S and self.settings.run == "auto":
@@ -226,6 +232,7 @@ class Model:
             "in_flight": self.in_flight,
             "queued": len(self.waiting),
             "latency_s": self.latency_s,
+            "throughput": round(throughputs.forecast(self.throughput, now), 3),
             "runs": "remote" if self.remote else ("inline" if self.inline else "thread"),
         }
 

@@ -14,8 +14,9 @@ class ModelView(Struct, frozen=True):
     """One model as a decision sees it. `latency_s` is a live estimate in seconds, 0 while unknown.
 
     `ramp`, in (0, 1], is the share of its traffic that a model that has just come back may have. `queued` requests wait for
-    one of its `limit` places (0: unlimited). `error_rate`, in [0, 1], is that of the last while. `means` maps a segment (""
-    for all) to running mean scores.
+    one of its `limit` places (0: unlimited). `error_rate`, in [0, 1], is that of the last while. `throughput`, in calls a
+    second, is what the model can be expected to finish while it is busy, 0 while unknown. `means` maps a segment ("" for
+    all) to running mean scores.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ModelView(Struct, frozen=True):
     queued: int = 0
     limit: int = 0
     error_rate: float = 0.0
+    throughput: float = 0.0
     means: Mapping[str, Mapping[str, float]] = {}
 
 
