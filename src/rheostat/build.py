@@ -12,12 +12,13 @@ from rheostat.config import Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
-from rheostat.opening import open_model
+from rheostat.opening import open_model, preload
 from rheostat.policies import ByLabel, Policy, answering_of, signals_of, steering_of, walk
 from rheostat.policies.balance import reads_load
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.policies.stand_in import averaged_of
 from rheostat.pool import Model, Pool
+from rheostat.pool.residency import Residency
 from rheostat.pool.stamp import Stamp, stamp
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
@@ -36,6 +37,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
     plan: Plan
     completing: Plan
     loaded: Loaded
+    residency: Residency
     model_stamps: Mapping[str, Stamp]
     scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]
 
@@ -52,6 +54,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     """
     config = loaded.config
     problems: list[Problem] = []
+    residency = previous.residency if previous is not None else Residency(config.memory)
     models: dict[str, Model] = {}
     stamps: dict[str, Stamp] = {}
     opened: list[Model] = []
@@ -61,7 +64,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             models[name] = previous.plan.pool[name]
             continue
         try:
-            models[name] = await open_model(name, settings, loaded)
+            models[name] = await open_model(name, settings, loaded, residency)
             opened.append(models[name])
         except RheostatError as error:
             problems.extend(_problems(loaded, f"models.{name}", error))
@@ -81,6 +84,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             told = f"it reads the answers of {', '.join(unknown)}, which the config does not have"
             problems.extend(loaded.placed(f"signals.{name}", [Problem("", None, told)]))
     problems += _unmapped(loaded, models)
+    problems += loaded.placed("models", await preload(opened, residency))
     if problems:
         for model in opened:
             await model.aclose()
@@ -89,7 +93,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
     again = structs.replace(plan, lanes={name: _completing(lane) for name, lane in lanes.items()})
-    return Wiring(plan=plan, completing=again, loaded=loaded, model_stamps=stamps, scorers=scorers)
+    return Wiring(plan=plan, completing=again, loaded=loaded, residency=residency, model_stamps=stamps, scorers=scorers)
 
 
 def _unmapped(loaded: Loaded, models: Mapping[str, Model]) -> list[Problem]:

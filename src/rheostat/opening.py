@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from rheostat.backends import check_contract, check_remote_contract
+from rheostat.backends import ContractReport, check_contract, check_remote_contract, warm_up
 from rheostat.backends.health_url import check_of
 from rheostat.config import Loaded
-from rheostat.errors import ConfigError, ContractError, Problem, RheostatError
-from rheostat.pool import Backend, Model, ModelSettings, RemoteBackend
+from rheostat.errors import ConfigError, ContractError, ModelError, Problem, RheostatError
+from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend
+from rheostat.pool.memory import process_bytes
+from rheostat.pool.residency import Residency
+from rheostat.pool.stamp import file_bytes, stamp
 from rheostat.signals import calibrated, load_calibrator
 
+T = TypeVar("T", Backend, RemoteBackend, Backend | RemoteBackend)
 
-async def open_model(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
+
+async def open_model(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
     """Open the model and hold it to its contract.
 
     Raises:
         ConfigError, ContractError, MissingExtra: it cannot be used; nothing stays open.
     """
-    model = await asyncio.to_thread(_opened, name, settings, loaded)
+    model = await asyncio.to_thread(_opened, name, settings, loaded, residency)
     if isinstance(model.backend, RemoteBackend):
         try:
             await check_remote_contract(name, model.backend, settings)
@@ -29,8 +36,64 @@ async def open_model(name: str, settings: ModelSettings, loaded: Loaded) -> Mode
     return model
 
 
-def _opened(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
+async def preload(models: Iterable[Model], residency: Residency) -> list[Problem]:
+    """Load what is to be in memory before the first request and had to go again while others were opened."""
+    problems = []
+    for model in models:
+        guest = model.on_demand
+        if guest is not None and model.settings.preload and not guest.loaded:
+            try:
+                await asyncio.to_thread(residency.load, guest)
+            except ModelError as error:
+                problems.append(Problem(f"{model.name}.preload", None, f"{error}: raise `memory.limit`, or preload less"))
+    return problems
+
+
+def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
     """Open what can be opened away from the event loop."""
+    if not settings.resident:
+        return _on_demand(name, settings, loaded, residency)
+    before = process_bytes()
+    backend, report, check = _proven(name, settings, loaded)
+    size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
+    return Model(name, settings, backend, _row_s(report), check, size=size)
+
+
+def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
+    """Open it once, to hold it to its contract and to measure it; it stays in memory only with `preload`."""
+    seen: list[tuple[ContractReport, Checkable | None]] = []
+    then = stamp(settings, loaded.base)
+
+    def first() -> Backend:
+        backend, report, check = _proven(name, settings, loaded)
+        if isinstance(backend, RemoteBackend):
+            raise ConfigError([Problem("resident", None, "this model is not in this process: remove `resident`")])
+        seen.append((report, check))
+        return backend
+
+    def again() -> Backend:
+        if stamp(settings, loaded.base) != then:
+            raise ContractError("its files have changed since the config was taken up: reload the config")
+        backend = settings.open(loaded.base)
+        assert isinstance(backend, Backend)
+        try:
+            warm_up(name, backend, settings)
+            return _calibrated(backend, settings, loaded)
+        except BaseException:
+            backend.close()
+            raise
+
+    guest = residency.host(name, float(settings.keep), file_bytes(settings, loaded.base), first, again)
+    if not settings.preload:
+        residency.unload(guest)
+    ((report, check),) = seen
+    return Model(name, settings, guest, _row_s(report), check, guest)
+
+
+def _proven(
+    name: str, settings: ModelSettings, loaded: Loaded
+) -> tuple[Backend | RemoteBackend, ContractReport, Checkable | None]:
+    """Open the model, try it and time it."""
     backend: Backend | RemoteBackend = settings.open(loaded.base)
     try:
         check = check_of(settings, backend)
@@ -38,13 +101,22 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded) -> Model:
             raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
         report = check_contract(name, backend, settings)
         _check_labels(backend, loaded.config.labels)
-        if settings.calibration is not None:
-            backend = calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
+        backend = _calibrated(backend, settings, loaded)
     except RheostatError:
         if isinstance(backend, Backend):
             backend.close()
         raise
-    return Model(name, settings, backend, float("inf") if report.skipped else report.row_s, check)
+    return backend, report, check
+
+
+def _row_s(report: ContractReport) -> float:
+    return float("inf") if report.skipped else report.row_s
+
+
+def _calibrated(backend: T, settings: ModelSettings, loaded: Loaded) -> T:
+    if settings.calibration is None:
+        return backend
+    return calibrated(backend, load_calibrator(str(Path(loaded.base) / settings.calibration)))
 
 
 def _check_labels(backend: Backend | RemoteBackend, common: tuple[str, ...]) -> None:

@@ -52,6 +52,7 @@ class Router:
             clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch), self.answers
         )
         self.prober = Prober(clock)
+        self._relief: asyncio.Task[None] | None = None
         self.completing: Completing | None = None
         if results.path is not None:
             self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
@@ -88,6 +89,7 @@ class Router:
         )
         router = cls(wiring, recorder, metrics, masker, clock or SystemClock())
         router.prober.follow(wiring.plan.pool.models.values())
+        router._watch_memory()
         if router.completing is not None:
             router.completing.later.start()
         return router
@@ -249,6 +251,7 @@ class Router:
                 return False
             old, self._wiring = self._wiring, fresh
             self.prober.follow(fresh.plan.pool.models.values())
+            self._watch_memory()
             self.masker.add(loaded.secrets)
             self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
             self.reloads += 1
@@ -270,6 +273,7 @@ class Router:
             ("server.port", now.server.port != then.server.port),
             ("holds", now.holds != then.holds),
             ("results", now.results != then.results),
+            ("memory", now.memory != then.memory),
         )
         changed = [name for name, differs in fixed if differs]
         if changed:
@@ -327,6 +331,8 @@ class Router:
         """Stop: wait up to `drain_s` seconds for requests in flight, then close models and flush records."""
         self.ready = False
         await self.prober.aclose()
+        if self._relief is not None:
+            self._relief.cancel()
         if self.completing is not None:
             await self.completing.later.aclose()
         until = self.clock.monotonic() + drain_s
@@ -337,6 +343,10 @@ class Router:
         for model in self._wiring.plan.pool.models.values():
             await model.aclose()
         await asyncio.to_thread(self.recorder.close)
+
+    def _watch_memory(self) -> None:
+        if self._relief is None and any(model.on_demand for model in self._wiring.plan.pool.models.values()):
+            self._relief = asyncio.ensure_future(self._wiring.residency.watch())
 
     def _watch(self, record: RouteRecord) -> None:
         """Count and say what is the router's own trouble."""

@@ -1,6 +1,6 @@
 """The kinds of model a config may name. Heavy libraries are imported when a model is opened, not before."""
 
-from rheostat.backends.check import ContractReport, check_contract, check_remote_contract
+from rheostat.backends.check import ContractReport, check_contract, check_remote_contract, warm_up
 from rheostat.backends.http import HttpModel
 from rheostat.backends.inference import InferenceModel
 from rheostat.backends.onnx import OnnxModel
@@ -26,4 +26,4 @@ BACKENDS: dict[str, type[ModelSettings]] = {
 }
 """Settings by the name that `backend:` takes in a config."""
 
-__all__ = ["BACKENDS", "ContractReport", "as_reply", "check_contract", "check_remote_contract"]
+__all__ = ["BACKENDS", "ContractReport", "as_reply", "check_contract", "check_remote_contract", "warm_up"]

@@ -91,8 +91,10 @@ def warm_up(name: str, backend: Backend, settings: ModelSettings) -> None:
     Raises:
         ContractError: it breaks the contract now.
     """
-    rows = _probe_rows(backend, settings, None)[0][:1]
-    _refuse(name, _problems(_ask(backend, rows), rows, backend.labels))
+    rows, guessed = _probe_rows(backend, settings, None)
+    replies = _ask(backend, rows[:1])
+    if not (guessed and isinstance(replies[0], ModelError) and replies[0].kind != "bad_output"):  # it takes no text
+        _refuse(name, _problems(replies, rows[:1], backend.labels))
 
 
 async def check_remote_contract(

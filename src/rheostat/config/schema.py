@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from rheostat.pool import ModelSettings
 from rheostat.resilience.health import EjectionSettings
 from rheostat.resilience.ladder import FallbackSettings
+from rheostat.resilience.residency import MemorySettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.results.settings import ResultSettings
 from rheostat.signals.base import ScorerSettings
@@ -127,3 +128,4 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keys: tuple[KeySettings, ...] = ()
     holds: HoldSettings = HoldSettings()
     health: EjectionSettings = EjectionSettings()
+    memory: MemorySettings = MemorySettings()

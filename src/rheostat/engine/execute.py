@@ -74,6 +74,8 @@ class Executor:
                 now = self.clock.monotonic()
                 model.ended(Failure("cancelled"), False, now - began, now)
                 raise
+            if failure is not None and model.on_demand is not None:
+                failure = model.on_demand.excused(failure)
             now = self.clock.monotonic()
             first_s, pieces = (None, 0) if outlet is None else (outlet.first_s, outlet.pieces)
             answered = now - began if first_s is None else first_s  # a long answer is not a slow one

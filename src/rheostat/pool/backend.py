@@ -112,6 +112,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     back afterwards, `health` how it is checked without traffic. `run` says where a local model computes: on the event
     loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`). With `stream`, its limits,
     it answers piece by piece where a client asks for that (`http` and `openai` from chat completions).
+
+    A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
+    no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be
+    checked and measured; with `preload` it stays.
     """
 
     version: str = "1"
@@ -135,6 +139,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ramp: RampSettings = RampSettings()
     health: HealthSettings = HealthSettings()
     stream: StreamLimits | None = None
+    resident: bool = True
+    keep: Duration = Duration(60.0)
+    preload: bool = False
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
 

@@ -11,6 +11,7 @@ from math import exp, isfinite
 from typing import TYPE_CHECKING, Any
 
 from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend
+from rheostat.pool.on_demand import OnDemand
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
 from rheostat.resilience import ramp as ramps
@@ -43,7 +44,8 @@ class Model:
     """One named, versioned answerer. Its counters return to where they were on every kind of ending.
 
     `row_s` is the measured time for one row in seconds; infinity when it could not be measured (then it is not inline).
-    `check` is how its health is asked for, if not by its probe.
+    `check` is how its health is asked for, if not by its probe. `on_demand` is the part of `backend` that is not always in
+    memory, if there is one; a model without it takes `size` bytes (0: unknown).
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Model:
         backend: Backend | RemoteBackend,
         row_s: float = 0.0,
         check: Checkable | None = None,
+        on_demand: OnDemand | None = None,
+        size: int = 0,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -60,7 +64,10 @@ class Model:
         self.check = check
         self.labels = backend.labels or settings.labels or None
         self.remote = isinstance(backend, RemoteBackend)
-        self.inline = not self.remote and (settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S))
+        quick = settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S)
+        self.inline = quick and not self.remote and on_demand is None
+        self.on_demand = on_demand
+        self.size = size
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.ramp: RampState | None = None
@@ -105,6 +112,7 @@ class Model:
             self.limit,
             self.error_rate(now),
             throughputs.forecast(self.throughput, now),
+            loaded=self.on_demand is None or self.on_demand.loaded,
         )
 
     @property
@@ -126,12 +134,15 @@ class Model:
         return left is not None
 
     def admits(self, now: float) -> bool:
-        """Return whether an attempt may start: its breaker and its health let it, and the wait it asked for is over."""
-        return now >= self.parked_until and not self.ejected and breakers.admits(self.breaker, self.breaker_settings, now)
+        """Return whether an attempt may start: its breaker and its health let it, the wait it asked for is over, and its
+        weights are in memory or may be loaded."""
+        if now < self.parked_until or self.ejected or (self.on_demand is not None and self.on_demand.wait_s(now)):
+            return False
+        return breakers.admits(self.breaker, self.breaker_settings, now)
 
     def begin(self, now: float) -> bool:
         """Take note that an attempt starts; False when it may not."""
-        if now < self.parked_until or self.ejected:
+        if now < self.parked_until or self.ejected or (self.on_demand is not None and self.on_demand.wait_s(now)):
             return False
         if self.breaker.name != "closed":
             if not breakers.admits(self.breaker, self.breaker_settings, now):
@@ -199,7 +210,8 @@ class Model:
     def retry_after(self, now: float) -> float:
         """Return the seconds until an attempt may start again, at least 0."""
         check = self.check_due - now if self.ejected else 0.0
-        return max(0.0, breakers.wait_s(self.breaker, self.breaker_settings, now), self.parked_until - now, check)
+        load = 0.0 if self.on_demand is None else self.on_demand.wait_s(now)
+        return max(0.0, breakers.wait_s(self.breaker, self.breaker_settings, now), self.parked_until - now, check, load)
 
     def why(self, now: float) -> str:
         """Say why no attempt may start now, or what else is wrong with the model; empty when nothing is."""
@@ -209,6 +221,8 @@ class Model:
             return f"it is unhealthy: {ill}"
         if now < self.parked_until:
             return "it asked to be left alone for a while"
+        if self.on_demand is not None and self.on_demand.wait_s(now):
+            return self.on_demand.why
         if not breakers.admits(self.breaker, self.breaker_settings, now):
             probed = self.breaker.name == "half-open"
             return "its breaker is half-open and it is being probed" if probed else "its breaker is open"
@@ -234,6 +248,9 @@ class Model:
             "latency_s": self.latency_s,
             "throughput": round(throughputs.forecast(self.throughput, now), 3),
             "runs": "remote" if self.remote else ("inline" if self.inline else "thread"),
+            "residency": {"state": "remote" if self.remote else "resident", "bytes": self.size}
+            if self.on_demand is None
+            else self.on_demand.status(now),
         }
 
     def _turn(self, state: BreakerState, now: float) -> None:

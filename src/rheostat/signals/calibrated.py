@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from rheostat.pool.backend import Backend, RemoteBackend, Reply, Row
 from rheostat.signals.calibrator import Calibrator
 from rheostat.types import Prediction
 
 
+@overload
+def calibrated(backend: Backend, calibrator: Calibrator) -> Backend: ...
+@overload
+def calibrated(backend: RemoteBackend, calibrator: Calibrator) -> RemoteBackend: ...
+@overload
+def calibrated(backend: Backend | RemoteBackend, calibrator: Calibrator) -> Backend | RemoteBackend: ...
 def calibrated(backend: Backend | RemoteBackend, calibrator: Calibrator) -> Backend | RemoteBackend:
     """Return the backend with its confidences calibrated; of the same kind, local or remote, as the one given."""
     if isinstance(backend, RemoteBackend):

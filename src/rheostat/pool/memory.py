@@ -1,0 +1,150 @@
+"""How much memory there is and how much of it is used, as the system tells; and giving back what was freed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rheostat.resilience.residency import MemorySettings, Room
+
+_UNLIMITED = 2**60  # cgroup v1 says "no limit" as a huge number
+
+
+class Ceiling(NamedTuple):
+    """One limit in bytes, what it holds for (`process`, `container` or `machine`), and how to ask how much of it is used."""
+
+    source: str
+    limit: int
+    used: Callable[[], int]
+
+
+def process_bytes() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not tell (only Linux does here)."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def ceilings(settings: MemorySettings, root: Path = Path("/")) -> tuple[Ceiling, ...]:
+    """Return what bounds the memory: the container's limit, else the machine's memory, and a size given in the config.
+
+    Args:
+        root: where `proc` and `sys` are mounted.
+
+    Raises:
+        ValueError: the system does not tell its memory, so a share of it cannot be known.
+    """
+    around = min((each for each in (container(root), _machine(root)) if each), key=lambda each: each.limit, default=None)
+    if not settings.is_share:
+        own = Ceiling("process", int(settings.amount), process_bytes)
+        return (own,) if around is None else (own, around)
+    if around is None:
+        raise ValueError("`limit` must be a size such as 4GiB here: this system does not tell how much memory it has")
+    return (around._replace(limit=int(around.limit * settings.amount)),)
+
+
+def room(bounds: tuple[Ceiling, ...], settings: MemorySettings) -> Room:
+    """Return the bytes that are free now; where there are several limits, under the tightest."""
+    seen = [(each.limit, each.used()) for each in bounds]
+    return Room(
+        min(limit - used for limit, used in seen),
+        min(settings.high * limit - used for limit, used in seen),
+        min(settings.low * limit - used for limit, used in seen),
+    )
+
+
+def container(root: Path = Path("/")) -> Ceiling | None:
+    """Return the memory limit of the container (cgroup v2 or v1) that this process is in; None when it has none.
+
+    What is used does not count cached files that nobody has touched lately, as in Kubernetes' working set. A limit on a
+    group further up holds as well: the tightest counts.
+    """
+    found = []
+    for group, limit_file, used_file, inactive in _groups(root):
+        try:
+            text = (group / limit_file).read_text().strip()
+            (group / used_file).read_text()
+        except OSError:
+            continue
+        if text != "max" and int(text) < _UNLIMITED:
+            found.append(Ceiling("container", int(text), _group_usage(group, used_file, inactive)))
+    return min(found, key=lambda each: each.limit, default=None)
+
+
+def _groups(root: Path) -> list[tuple[Path, str, str, str]]:
+    """Every group that this process is in, from its own up to the mount, with the names of its files."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    groups = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        steps = Path(path.lstrip("/"))
+        groups += [(mount / step, *names) for step in (steps, *steps.parents)]
+    return groups
+
+
+def _group_usage(group: Path, used_file: str, inactive: str) -> Callable[[], int]:
+    def used() -> int:
+        total = int((group / used_file).read_text())
+        for line in (group / "memory.stat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == inactive:
+                return max(0, total - int(value))
+        return total
+
+    return used
+
+
+def _machine(root: Path) -> Ceiling | None:
+    def told() -> dict[str, int]:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        return {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+
+    try:
+        total = told()["MemTotal"]
+    except (OSError, KeyError):
+        return None
+
+    def used() -> int:
+        now = told()
+        return total - now["MemAvailable"]
+
+    return Ceiling("machine", total, used)
+
+
+def give_back(before: int, expected: int) -> int:
+    """Return to the system what was freed in this process; return by how many bytes its resident memory is below `before`.
+
+    Without this the C library keeps freed memory for itself. Objects that hold each other are looked for only when less
+    than half of the `expected` bytes came back, as that stops every thread for some 50 ms.
+    """
+    _trim()
+    if before - process_bytes() < expected / 2:
+        gc.collect()
+        _trim()
+    return before - process_bytes()
+
+
+def _trim() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+    if trim is not None:
+        trim(0)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
