@@ -18,6 +18,7 @@ from rheostat.policies.balance import weights
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings
+from rheostat.resilience.ramp import among
 from rheostat.testing import Act, VirtualLoop, check_policy, run_virtual, scripted_model
 from rheostat.types import Call, Context, Decline, ModelView, Outcome, Prediction, Request
 
@@ -30,6 +31,7 @@ VIEWS = st.builds(
     in_flight=st.integers(0, 5),
     error_rate=st.sampled_from([0.0, 0.5, 1.0]),
     queued=st.integers(0, 5),
+    ramp=st.sampled_from([0.05, 0.5, 1.0]),
 )
 OK = {name: Outcome(name, Prediction("x")) for name in NAMES}
 
@@ -60,7 +62,9 @@ def test_it_obeys_the_laws(
     ctx = Context(Request(id="r", data="x", session="s"), pool=views)
     called = check_policy(policy, ctx, results)
     assert len(called) == len(set(called))
-    best = [name for name in NAMES if views[name].available and (name == "a" or scores[name] > 0.0)]
+    able = [name for name in NAMES if views[name].available]
+    ready = [name for name in able if among(views[name].ramp, name, "s")] or able
+    best = [name for name in ready if name == "a" or scores[name] > 0.0] or ready
     assert not best or called[0] in best
 
 
@@ -105,6 +109,38 @@ def test_a_session_keeps_its_model_yields_and_comes_back_once() -> None:
     assert "a" not in during.values()
     assert all(during[each] == before[each] for each in sessions if before[each] != "a")
     assert {each: chosen(settings, idle(*"abc"), session=each, id="later") for each in sessions} == before
+
+
+@pytest.mark.parametrize("choose", ["least_loaded", "two_choices", "weighted"])
+def test_a_model_on_its_ramp_is_named_as_often_as_it_may_be_asked(choose: str) -> None:
+    """It is idle, so by load alone it would be named first every time, and passed over every time."""
+    settings = {"models": ["a", "b", "c"], "choose": choose}
+    ids = [f"r{number}" for number in range(2000)]
+    busy = idle(*"bc", in_flight=5, latency_s=0.1)
+
+    def named(ramp: float) -> set[str]:
+        views = {"a": ModelView("a", latency_s=0.1, ramp=ramp), **busy}
+        return {each for each in ids if chosen(settings, views, id=each) == "a"}
+
+    whole, early, later = named(1.0), named(0.05), named(0.3)
+    assert len(early) / len(whole) == pytest.approx(0.05, abs=0.02)
+    assert len(later) / len(whole) == pytest.approx(0.3, abs=0.04)
+    assert early < later < whole, "a ramp that grows only adds requests"
+    only = {"a": ModelView("a", ramp=0.05), "b": ModelView("b", available=False), "c": ModelView("c", available=False)}
+    assert {chosen(settings, only, id=each) for each in ids[:50]} == {"a"}, "nobody else could be asked"
+
+
+def test_a_session_follows_its_model_up_the_ramp_once() -> None:
+    """O-RTE-09: while its model comes back, a session changes at most once."""
+    settings = {"models": ["a", "b", "c"], "sticky": "session"}
+    moved = 0
+    for session in [f"s{number}" for number in range(200)]:
+        steps = [idle(*"bc") | {"a": ModelView("a", ramp=ramp)} for ramp in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)]
+        on = [chosen(settings, views, session=session, id=str(number)) for number, views in enumerate(steps)]
+        changes = sum(one != two for one, two in zip(on, on[1:], strict=False))
+        assert changes <= 1
+        moved += changes
+    assert 30 < moved < 100
 
 
 def test_tags_limit_the_choice() -> None:

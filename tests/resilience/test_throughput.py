@@ -37,7 +37,9 @@ def test_counters_are_never_negative_and_return_to_zero_and_the_forecast_is_a_nu
     assert forecast(state, now + 1e6) == forecast(state, now), "an idle model's forecast does not change"
 
 
-def run(state: ThroughputState, now: float, call_s: float, seconds: float, at_a_time: int = 1) -> tuple[ThroughputState, float]:
+def run(
+    state: ThroughputState, now: float, call_s: float, seconds: float, at_a_time: int = 1
+) -> tuple[ThroughputState, float]:
     """Let the model work for a while without a pause."""
     end = now + seconds
     while now < end:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from rheostat.chance import chance
 from rheostat.resilience.ladder import Link
+from rheostat.resilience.ramp import among
 from rheostat.types import Context, Failure, tokens_of
 
 TOKENS = "tokens"
@@ -32,7 +32,7 @@ def ramping(model: str, ctx: Context, links: Mapping[str, Link], tried: frozense
     only while another one of the route could be asked.
     """
     view = ctx.pool.get(model)
-    if view is None or view.ramp >= 1.0 or chance(f"ramp/{model}", ctx.request.key("session")) < view.ramp:
+    if view is None or among(view.ramp, model, ctx.request.key("session")):
         return None
     for other, link in links.items():
         seen = ctx.pool.get(other)

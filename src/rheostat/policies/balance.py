@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from rheostat.chance import chance
 from rheostat.policies.base import History, Policy, require
+from rheostat.resilience.ramp import among
 from rheostat.types import Answer, Call, Context, Decision, Decline, ModelView, Request
 
 FLOOR = 0.02
@@ -35,6 +36,7 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `tags` names a meta field, or else a header: a request that has it goes only to models with that tag. Without one, or
     with one that no model here has, it goes to the models tagged `default`; to all, when none is.
 
+    A model on its ramp takes part in the share of the requests (of the sessions, if they have one) that the ramp gives it.
     A model that fails makes place for the next best, each asked once. Those that are out, or have score 0, come last.
     Sources: Mitzenmacher (2001), the power of two choices; Thaler and Ravishankar (1998), rendezvous hashing.
     """
@@ -81,7 +83,7 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _choice(self, request: Request, left: Views, failed: int) -> tuple[str, float, str]:
         """Return the next model, how likely that was given who failed before, and why."""
-        scores = self._best(left)
+        scores = self._best(request, left)
         if len(scores) == 1:
             model = next(iter(scores))
             return model, 1.0, f"{model} is the only one left" if failed else f"{model} is the only one that may be asked"
@@ -98,10 +100,14 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         model = first(shares, salt, request.id)
         return model, shares[model], f"{model} drawn with weight {shares[model]:.4f}"
 
-    def _best(self, left: Views) -> dict[str, float]:
-        """Return the scores of those that may be chosen now: available and above 0, if any is."""
+    def _best(self, request: Request, left: Views) -> dict[str, float]:
+        """Return the scores of those that may be chosen now: available, not spared by their ramp, above 0, if any is."""
         scores = self.scores()
-        ranks = {model: (not view.available, scores[model] == 0.0) for model, view in left.items()}
+        key = request.key("session")
+        ranks = {
+            model: (not view.available, not among(view.ramp, model, key), scores[model] == 0.0)
+            for model, view in left.items()
+        }
         best = min(ranks.values())
         return {model: scores[model] or 1.0 for model, rank in ranks.items() if rank == best}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from rheostat.chance import chance
 from rheostat.types.duration import Duration
 
 
@@ -50,6 +51,12 @@ def share(state: RampState, settings: RampSettings, now: float) -> float:
     if gone >= 1.0:
         return 1.0
     return max(state.lowest, gone ** (1.0 / settings.aggression)) if gone > 0.0 else state.lowest
+
+
+def among(part: float, model: str, key: str) -> bool:
+    """Return whether the requests of `key` are among the share `part` that the model may have; a growing share only adds
+    keys."""
+    return part >= 1.0 or chance(f"ramp/{model}", key) < part
 
 
 def failed(state: RampState, settings: RampSettings, began: float, now: float) -> RampState:
