@@ -140,7 +140,7 @@ def test_texts_of_any_length_answer_alone_as_in_a_batch(folder: Path) -> None:
     vectors = torch.tensor([[0.0, 0.0], [9.0, 9.0], [-2.0, 2.0], [2.0, -2.0]])
     saved(folder / "w.safetensors", {"words.weight": vectors}, labels=json.dumps(["neg", "pos"]))
     given = {"module": "my_nets:texts", "args": {"words": 4}, "tokenizer": "tokenizer.json", "features": (), "labels": ()}
-    backend = opened(folder, **given, rows_per_call=2, max_length=8)
+    backend = opened(folder, **given, chunk=2, max_length=8)
     rows = ["good", "bad bad bad", "good good bad", "", "bad", "good " * 500]
     replies = backend.predict(rows)
     assert [reply.label for reply in replies if isinstance(reply, Prediction)] == ["pos", "neg", "pos", "neg", "neg", "pos"]

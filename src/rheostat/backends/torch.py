@@ -37,7 +37,7 @@ class TorchModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
     `input_ids`, `attention_mask`, `token_type_ids`; rows with `features` to its first one as a float matrix, missing ones
     NaN. What comes back, a matrix or something with `logits`, is read as `output` says. Labels stand in the config, or in
     the metadata of the weights or the head under `labels` as a JSON list, in the order of the outputs. `threads` compute
-    one call, up to `rows_per_call` rows at a time; torch has one such number for the whole process, so models that differ
+    one call, up to `chunk` rows at a time; torch has one such number for the whole process, so models that differ
     in it take turns setting it.
 
     A reload that changes only `weights`, `delta` or `head` loads the tensors that differ from those in service and shares
@@ -55,7 +55,7 @@ class TorchModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
     features: tuple[str, ...] = ()
     output: Literal["logits", "probabilities"] = "logits"
     threads: Annotated[int, Meta(ge=1)] = 1
-    rows_per_call: Annotated[int, Meta(ge=1)] = 64
+    chunk: Annotated[int, Meta(ge=1)] = 64
 
     def __post_init__(self) -> None:
         if (self.tokenizer is None) == (not self.features):
@@ -125,7 +125,7 @@ class TorchClassifier:
 
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
-        return answered(rows, self._source, self._settings.rows_per_call, self._run)
+        return answered(rows, self._source, self._settings.chunk, self._run)
 
     def close(self) -> None:
         """Drop the module and its mappings; calls under way, and models that share them, keep theirs."""

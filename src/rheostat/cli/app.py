@@ -9,6 +9,7 @@ from rheostat.cli.calibrate import calibrate
 from rheostat.cli.check import check
 from rheostat.cli.consistency import consistency
 from rheostat.cli.curve import curve
+from rheostat.cli.delta import app as delta_app
 from rheostat.cli.demo import demo
 from rheostat.cli.distil import distil
 from rheostat.cli.evaluate import evaluate
@@ -26,6 +27,7 @@ from rheostat.cli.serve import serve
 from rheostat.cli.train import app as train_app
 from rheostat.cli.tune import tune
 from rheostat.cli.version import version
+from rheostat.cli.weights import app as weights_app
 
 PANELS = (
     ("Start", (init, check, demo)),
@@ -49,3 +51,5 @@ for panel, verbs in PANELS:
     for verb in verbs:
         app.command(rich_help_panel=panel)(verb)
 app.add_typer(train_app, name="train", rich_help_panel="Decide from data")
+app.add_typer(weights_app, name="weights", rich_help_panel="Weights")
+app.add_typer(delta_app, name="delta", rich_help_panel="Weights")

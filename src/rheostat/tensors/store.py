@@ -60,22 +60,18 @@ class WeightStore:
         given = read_tensors(source)
         for folder in ("blobs", "models", "parts"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
-        entries: dict[str, Entry] = {}
+        entries = {key: _entry(key, tensor) for key, tensor in given.tensors.items()}
+        digest = digest_of({key: _placed(self.path, entry) for key, entry in entries.items()})
+        target = self._model(name)
+        if target.exists() and not replace and self._digest(target) != digest:
+            raise WeightsError(f"{name} names other weights in this store already; choose another name, or replace it")
+        manifest = Manifest(format=MANIFEST, digest=digest, tensors=entries, metadata=dict(given.metadata))
         new = 0
         with self._locked(fcntl.LOCK_SH):
-            for tensor_name, tensor in given.tensors.items():
-                if expected_size(tensor.dtype, tensor.shape) is None:
-                    raise WeightsError(f"tensor {tensor_name!r} has the type {tensor.dtype}, which the store does not know")
-                sha256 = hash_of(tensor)
-                entries[tensor_name] = Entry(tensor.dtype, tensor.shape, sha256)
-                if not self._holds(sha256, tensor.size):
-                    self._write(tensor, sha256)
+            for key, tensor in given.tensors.items():
+                if not self._holds(entries[key].sha256, tensor.size):
+                    self._write(tensor, entries[key].sha256)
                     new += tensor.size
-            tensors = {key: _placed(self.path, entry) for key, entry in entries.items()}
-            manifest = Manifest(format=MANIFEST, digest=digest_of(tensors), tensors=entries, metadata=dict(given.metadata))
-            target = self._model(name)
-            if target.exists() and not replace and self._digest(target) != manifest.digest:
-                raise WeightsError(f"{name} names other weights in this store already; choose another name, or replace it")
             with replacing(target, self.path / "parts") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
         return Added(target, len(entries), given.size, new)
@@ -84,8 +80,9 @@ class WeightStore:
         """Return the models by name.
 
         Raises:
-            WeightsError: a model's list or a tensor it names cannot be used.
+            WeightsError: there is no store, or a model's list or a tensor it names cannot be used.
         """
+        self._found()
         return {path.stem: read_tensors(path) for path in sorted((self.path / "models").glob("*.json"))}
 
     def remove(self, name: str) -> None:
@@ -104,10 +101,10 @@ class WeightStore:
         """Delete tensors that no model names, and what broken writes left. Models in service keep what they have mapped.
 
         Raises:
-            WeightsError: a model's list cannot be read, so that what it needs is not known; nothing is deleted.
+            WeightsError: there is no store, or a model's list cannot be read, so that what it needs is not known; nothing is
+                deleted.
         """
-        if not self.path.is_dir():
-            raise WeightsError(f"there is no weight store at {self.path}")
+        self._found()
         with self._locked(fcntl.LOCK_EX):
             wanted = {each.sha256 for path in (self.path / "models").glob("*.json") for each in _entries(path)}
             leftovers = [path for path in (self.path / "parts").glob(".*") if path.is_file()]
@@ -118,7 +115,12 @@ class WeightStore:
         return Freed(len(blobs), len(leftovers), freed)
 
     def verify(self) -> list[str]:
-        """Read every tensor and hold it against its hash; return what is wrong, model by model."""
+        """Read every tensor and hold it against its hash; return what is wrong, model by model.
+
+        Raises:
+            WeightsError: there is no store.
+        """
+        self._found()
         found = []
         for path in sorted((self.path / "models").glob("*.json")):
             try:
@@ -129,6 +131,10 @@ class WeightStore:
             bad = [each for each in entries if not self._holds(each.sha256, expected_size(each.dtype, each.shape) or 0)]
             found += [f"{path.stem}: the tensor with hash {each.sha256[:12]} is missing or damaged" for each in bad]
         return found
+
+    def _found(self) -> None:
+        if not (self.path / "models").is_dir():
+            raise WeightsError(f"there is no weight store at {self.path}")
 
     def _write(self, tensor: Tensor, sha256: str) -> None:
         target = blob_path(self.path, sha256)
@@ -168,6 +174,12 @@ def _entries(path: Path) -> list[Entry]:
         return list(msgspec.json.decode(path.read_bytes(), type=Manifest).tensors.values())
     except msgspec.DecodeError as error:
         raise WeightsError(f"{path} is no model of a weight store: {error}") from error
+
+
+def _entry(name: str, tensor: Tensor) -> Entry:
+    if expected_size(tensor.dtype, tensor.shape) is None:
+        raise WeightsError(f"tensor {name!r} has the type {tensor.dtype}, which the store does not know")
+    return Entry(tensor.dtype, tensor.shape, hash_of(tensor))
 
 
 def _placed(store: Path, entry: Entry) -> Tensor:
