@@ -369,6 +369,8 @@ class Router:
         states = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
         self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
         self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
+        self.metrics.gauge("rheostat_limit", models(lambda model: float(model.limit)))
+        self.metrics.gauge("rheostat_overflow_total", models(lambda model: float(model.overflowed)))
         self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
         self.metrics.gauge("rheostat_ramp", models(lambda model: model.status(self.clock.monotonic())["ramp"]))
         self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))

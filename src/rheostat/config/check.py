@@ -56,8 +56,6 @@ def _model(draft: Draft, path: str, name: str, model: ModelSettings) -> None:
     for key in ("max_concurrency", "queue", "tier"):
         if getattr(model, key) < 0:
             draft.wrong(f"{path}.{key}", f"must be 0 or more, got {getattr(model, key)}")
-    if model.queue and not model.max_concurrency:
-        draft.wrong(f"{path}.queue", "has no effect without `max_concurrency`; set that, or remove `queue`")
     if model.run not in RUNS:
         draft.wrong(f"{path}.run", f"must be one of {', '.join(RUNS)}, got {model.run!r}; {nearest(model.run, RUNS)}")
     if not model.version:

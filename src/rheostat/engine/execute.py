@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from rheostat.chance import chance
+from rheostat.engine.places import Places
 from rheostat.engine.stream import Outlet, poured
 from rheostat.errors import FAILURES, ModelError
 from rheostat.pool import Model
@@ -31,6 +32,7 @@ class Executor:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.places = Places(clock)
 
     def run_now(self, model: Model, request: Request, tries: int) -> Outcome:
         """Ask an inline model on the spot."""
@@ -56,17 +58,18 @@ class Executor:
     ) -> Outcome:
         """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline.
 
-        `patience_s` bounds an attempt at a model without a `timeout` of its own (0: the request's deadline alone). With an
-        `outlet` the model streams into it: its own limits hold, and once a piece is out it is not tried again.
+        `patience_s` bounds an attempt at a model without a `timeout` of its own, and the wait for a place before it (0: the
+        request's deadline alone). With an `outlet` the model streams into it: its own limits hold, and once a piece is out
+        it is not tried again.
         """
         attempts: tuple[Attempt, ...] = ()
         while True:
-            full = await self._place(model, request)
+            full = await self.places.take(model, request, model.settings.timeout or patience_s)
             if full is not None:
                 return _outcome(model, None, full, attempts)
             began = self.clock.monotonic()
             if not model.begin(began):
-                self._leave(model)
+                self.places.leave(model)
                 return _outcome(model, None, _unavailable(model, began), attempts)
             try:
                 prediction, failure = judged(model, await self._attempt(model, request, began, patience_s, outlet))
@@ -105,7 +108,7 @@ class Executor:
                         remote = cast("RemoteBackend", model.backend)
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:
-                    self._leave(model)
+                    self.places.leave(model)
             return await self._in_thread(model, request, timeout) or late
         except TimeoutError:
             return late
@@ -126,7 +129,7 @@ class Executor:
         try:
             job = model.threads.submit(_ask, model, request)
         except BaseException:
-            self._leave(model)
+            self.places.leave(model)
             raise
         work = asyncio.wrap_future(job)
         work.add_done_callback(lambda done: self._thread_ended(model, done))
@@ -136,43 +139,10 @@ class Executor:
         finally:
             job.cancel()  # does nothing to work that runs: its place is taken until it ends
 
-    async def _place(self, model: Model, request: Request) -> Failure | None:
-        """Take one of the model's places, waiting in its queue if there is room; return why not, or None."""
-        limit = model.limit
-        if not limit or (model.in_flight < limit and not model.waiting):
-            model.in_flight += 1
-            return None
-        if len(model.waiting) >= model.settings.queue:
-            return Failure("overloaded", f"{limit} calls are running and the queue is full", None, model.latency_s or 1.0)
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        model.waiting.append(ticket)
-        try:
-            left = request.deadline - self.clock.monotonic()
-            async with asyncio.timeout(left if left != float("inf") else None):
-                await ticket
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if ticket.done() and not ticket.cancelled():
-                self._leave(model)  # the place came just as we left
-            elif ticket in model.waiting:
-                model.waiting.remove(ticket)
-            if isinstance(error, TimeoutError):
-                return Failure("deadline", "the deadline passed while waiting for a place")
-            raise
-        return None
-
-    def _leave(self, model: Model) -> None:
-        """Give a place back: to the next in the queue, else to nobody."""
-        while model.waiting:
-            ticket = model.waiting.popleft()
-            if not ticket.done():
-                ticket.set_result(None)
-                return
-        model.in_flight -= 1
-
     def _thread_ended(self, model: Model, work: asyncio.Future[Reply]) -> None:
         if not work.cancelled():
             work.exception()  # heard, also when nobody waits any more
-        self._leave(model)
+        self.places.leave(model)
 
 
 def _ask(model: Model, request: Request) -> Reply:

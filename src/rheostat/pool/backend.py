@@ -106,12 +106,14 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown is never
     repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
 
-    `timeout` bounds one attempt (0: the route's deadline). `max_concurrency` bounds calls at a time (0: the
-    breaker's `maxConcurrent`), and `queue` requests may wait for a place; the next is refused at once. `peers` answer in
-    its place with equal quality, `lighter` with less. `breaker` replaces the breaker's defaults; `ramp` is how it comes
-    back afterwards, `health` how it is checked without traffic. `run` says where a local model computes: on the event
-    loop (`inline`), in threads of its own (`thread`), or as measured when it is loaded (`auto`). With `stream`, its limits,
-    it answers piece by piece where a client asks for that (`http` and `openai` from chat completions).
+    `timeout` bounds one attempt, and the wait for a place before it (0: the route's deadline). `max_concurrency` bounds
+    calls at a time (0: the number of processors for a local model in threads, else the breaker's `maxConcurrent`), and
+    `queue` requests may wait for a place (0: none, but for a local model in threads without `max_concurrency` what is left
+    of `maxConcurrent`); the next is refused at once. `peers` answer in its place with equal quality, `lighter` with less.
+    `breaker` replaces the breaker's defaults; `ramp` is how it comes back afterwards, `health` how it is checked without
+    traffic. `run` says where a local model computes: on the event loop (`inline`), in threads of its own (`thread`), or as
+    measured when it is loaded (`auto`). With `stream`, its limits, it answers piece by piece where a client asks for that
+    (`http` and `openai` from chat completions).
 
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
     no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import exp, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend
 from rheostat.pool.on_demand import OnDemand
+from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
 from rheostat.resilience import ramp as ramps
@@ -19,13 +19,11 @@ from rheostat.resilience import throughput as throughputs
 from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState
 from rheostat.resilience.health import UNCHECKED, HealthState
 from rheostat.resilience.ladder import Link
+from rheostat.resilience.queue import FairQueue
 from rheostat.resilience.ramp import RampState
 from rheostat.resilience.retry import RetryTokens, called, full, taken
 from rheostat.resilience.throughput import ThroughputState
 from rheostat.types import Failure, ModelView
-
-if TYPE_CHECKING:
-    from asyncio import Future
 
 INLINE_LIMIT_S = 0.001
 """A local model that answers a row quicker than this (median, measured at load) runs on the event loop."""
@@ -33,6 +31,8 @@ DEMOTE_S = 0.01
 """A running mean above this moves an inline model to threads: inputs turned out longer than the probes."""
 ALARM_S = 60.0
 """A model that refuses our key or address is told of once in this time."""
+THREADS = os.cpu_count() or 2
+"""Threads of a local model without `max_concurrency`."""
 _SMOOTHING = 0.1
 _ERROR_SMOOTHING = 0.05  # the error rate is that of the last twenty calls or so
 _ERROR_FADES_S = 30.0  # and is forgotten when there are none
@@ -77,7 +77,10 @@ class Model:
         self.ejected = False  # out because of its health checks; the pool decides who may be
         self.in_flight = 0
         self.limit = settings.max_concurrency or self.breaker_settings.max_concurrent
-        self.waiting: deque[Future[None]] = deque()
+        self.queue = settings.queue
+        self.waiting: FairQueue[Waiter] = FairQueue()
+        self.overflowed = 0
+        self.began_at = 0.0  # the last attempt
         self.latency_s = row_s if isfinite(row_s) else 0.0
         self.invalid_confidence = 0
         self.parked_until = 0.0
@@ -90,6 +93,8 @@ class Model:
         self._failed_at = 0.0
         self._told_at = float("-inf")
         self._threads: ThreadPoolExecutor | None = None
+        if not self.inline:
+            self._bound_by_threads()
 
     def link(self) -> Link:
         """Return who may stand in for this model."""
@@ -119,7 +124,7 @@ class Model:
     def threads(self) -> ThreadPoolExecutor:
         """This model's own threads, so that one that hangs cannot take another's."""
         if self._threads is None:
-            count = self.settings.max_concurrency or (os.cpu_count() or 2)
+            count = self.settings.max_concurrency or THREADS
             self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"model-{self.name}")
         return self._threads
 
@@ -149,6 +154,7 @@ class Model:
                 return False
             self._turn(breakers.started(self.breaker, self.breaker_settings, now), now)
         self._calls += 1
+        self.began_at = now
         self.throughput = throughputs.started(self.throughput, now)
         return True
 
@@ -159,6 +165,7 @@ class Model:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s) if self.latency_s else elapsed_s
             if self.inline and self.latency_s > DEMOTE_S and self.settings.run == "auto":
                 self.inline = False
+                self._bound_by_threads()
             if self._error_rate:
                 self._error_rate *= 1.0 - _ERROR_SMOOTHING
             if self.health is not UNCHECKED:
@@ -245,6 +252,8 @@ class Model:
             "unhealthy_for_s": 0.0 if self.health.healthy else round(now - self.health.since, 3),
             "in_flight": self.in_flight,
             "queued": len(self.waiting),
+            "limit": self.limit,
+            "overflowed": self.overflowed,
             "latency_s": self.latency_s,
             "throughput": round(throughputs.forecast(self.throughput, now), 3),
             "runs": "remote" if self.remote else ("inline" if self.inline else "thread"),
@@ -252,6 +261,12 @@ class Model:
             if self.on_demand is None
             else self.on_demand.status(now),
         }
+
+    def _bound_by_threads(self) -> None:
+        """Give a local model as many places as it has threads; what its breaker allows beyond them may wait."""
+        if not self.remote and not self.settings.max_concurrency:
+            self.limit = THREADS
+            self.queue = self.settings.queue or max(1, (self.breaker_settings.max_concurrent or 1000) - THREADS)
 
     def _turn(self, state: BreakerState, now: float) -> None:
         before, self.breaker = self.breaker, state

@@ -31,6 +31,8 @@ WEIGHTS: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_in_flight": ("gauge", "model", "Calls running now."),
     "rheostat_queue": ("gauge", "model", "Requests waiting for a place at a model now."),
+    "rheostat_limit": ("gauge", "model", "Calls that may run at a time, 0 without a limit."),
+    "rheostat_overflow_total": ("counter", "model", "Requests that got no place at a model and went on without it."),
     "rheostat_breaker_state": ("gauge", "model", "0 closed, 1 half-open, 2 open."),
     "rheostat_ramp": ("gauge", "model", "Share of its traffic a model may have, 0 while it may have none."),
     "rheostat_healthy": ("gauge", "model", "1, or 0 when health checks say that the model is not well."),

@@ -7,14 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from rheostat.types.priority import Priority
+
 
 class Request(Struct, frozen=True, kw_only=True):
     """One question to the pool, parsed once at the edge.
 
     `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
-    read. `deadline` is absolute, in monotonic seconds; `max_cost` is what all calls together may cost. `force_model` and
-    `skip_route` are set only for callers who may. `completing` marks a request that is asked again after its client was
-    answered.
+    read. `priority` says who goes first where not all can be served. `deadline` is absolute, in monotonic seconds;
+    `max_cost` is what all calls together may cost. `force_model` and `skip_route` are set only for callers who may.
+    `completing` marks a request that is asked again after its client was answered.
     """
 
     id: str
@@ -25,6 +27,7 @@ class Request(Struct, frozen=True, kw_only=True):
     route: str = "default"
     session: str | None = None
     tenant: str | None = None
+    priority: Priority = "normal"
     received: float = 0.0
     deadline: float = float("inf")
     max_cost: float = float("inf")
