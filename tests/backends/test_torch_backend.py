@@ -19,8 +19,8 @@ from rheostat.backends import check_contract  # noqa: E402
 from rheostat.backends.torch import TorchClassifier, TorchModel  # noqa: E402
 from rheostat.errors import ConfigError, ContractError, ModelError  # noqa: E402
 from rheostat.pool.backend import Backend, Row  # noqa: E402
-from rheostat.tensors import WeightStore, make_delta  # noqa: E402
 from rheostat.types import Prediction  # noqa: E402
+from rheostat.weights import WeightStore, make_delta  # noqa: E402
 
 MODULES = '''
 import torch

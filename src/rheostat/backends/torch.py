@@ -20,7 +20,7 @@ from rheostat.dotted import load_object
 from rheostat.errors import ConfigError, MissingExtra, ModelError, Problem, WeightsError
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_tokens import TokenInput, read_tokenizer
-from rheostat.tensors import Tensor, TensorSet, read_tensors, with_delta
+from rheostat.weights import Tensor, TensorSet, read_tensors, with_delta
 
 _TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from rheostat.errors import WeightsError
-from rheostat.tensors.tensor import Tensor, checked
+from rheostat.weights.tensor import Tensor, checked
 
 _TYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",

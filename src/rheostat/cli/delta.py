@@ -33,7 +33,7 @@ def make(
 
     Example: `rheostat delta make v1.safetensors v2.safetensors -o v1-to-v2.safetensors`
     """
-    from rheostat.tensors import make_delta
+    from rheostat.weights import make_delta
 
     _free(out, force)
     made = make_delta(old, new, out)
@@ -58,7 +58,7 @@ def apply(
 
     Example: `rheostat delta apply v1.safetensors v1-to-v2.safetensors -o v2.safetensors`
     """
-    from rheostat.tensors import apply_delta
+    from rheostat.weights import apply_delta
 
     _free(out, force)
     apply_delta(old, delta, out)

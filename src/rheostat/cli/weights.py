@@ -38,7 +38,7 @@ def add(
 
     Example: `rheostat weights add base.safetensors tuned.safetensors --store weights`
     """
-    from rheostat.tensors import WeightStore
+    from rheostat.weights import WeightStore
 
     if name is not None and len(files) > 1:
         raise typer.BadParameter("--name names one model, and there is more than one file")
@@ -56,7 +56,7 @@ def add(
 @told
 def list_models(store: Store = "weights", as_json: Json = False) -> None:
     """Say what is in the store, and how much of it is shared."""
-    from rheostat.tensors import WeightStore, digest_of
+    from rheostat.weights import WeightStore, digest_of
 
     models = WeightStore(store).models()
     users = Counter(sha256 for each in models.values() for sha256 in {one.sha256 for one in each.tensors.values()})
@@ -83,7 +83,7 @@ def remove(
     names: Annotated[list[str], typer.Argument(help="Names in the store.", metavar="NAME...")], store: Store = "weights"
 ) -> None:
     """Take models out of the store; `gc` then frees what nobody uses any more."""
-    from rheostat.tensors import WeightStore
+    from rheostat.weights import WeightStore
 
     for name in names:
         WeightStore(store).remove(name)
@@ -94,7 +94,7 @@ def remove(
 @told
 def gc(store: Store = "weights", as_json: Json = False) -> None:
     """Delete tensors that no model of the store names, and what broken writes left."""
-    from rheostat.tensors import WeightStore
+    from rheostat.weights import WeightStore
 
     freed = WeightStore(store).collect()
     if as_json:
@@ -107,7 +107,7 @@ def gc(store: Store = "weights", as_json: Json = False) -> None:
 @told
 def verify(store: Store = "weights", as_json: Json = False) -> None:
     """Read every tensor and hold it against its hash; exit code 1 when one is damaged."""
-    from rheostat.tensors import WeightStore
+    from rheostat.weights import WeightStore
 
     place = WeightStore(store)
     problems = place.verify()

@@ -9,7 +9,7 @@ import pytest
 from raw_tensors import bytes_of, raw
 
 from rheostat.errors import WeightsError
-from rheostat.tensors import WeightStore, digest_of, read_tensors
+from rheostat.weights import WeightStore, digest_of, read_tensors
 
 TRUNK = ("F32", [256], bytes(range(256)) * 4)
 

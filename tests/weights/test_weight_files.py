@@ -8,7 +8,7 @@ import pytest
 from raw_tensors import bytes_of, raw
 
 from rheostat.errors import WeightsError
-from rheostat.tensors import digest_of, read_tensors, write_tensors
+from rheostat.weights import digest_of, read_tensors, write_tensors
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from msgspec import structs
 
 from rheostat.errors import WeightsError
-from rheostat.tensors.file import TensorSet, read_tensors, write_tensors
-from rheostat.tensors.tensor import Tensor, digest_of, hash_of
+from rheostat.weights.file import TensorSet, read_tensors, write_tensors
+from rheostat.weights.tensor import Tensor, digest_of, hash_of
 
 FORMAT = "rheostat-delta/1"
 

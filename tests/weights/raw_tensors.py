@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from rheostat.tensors import Tensor
+from rheostat.weights import Tensor
 
 
 def raw(path: Path, tensors: dict[str, tuple[str, list[int], bytes]], metadata: dict[str, str] | None = None) -> Path:

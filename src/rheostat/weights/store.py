@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from rheostat.errors import WeightsError
-from rheostat.tensors.file import MANIFEST, Entry, Manifest, TensorSet, blob_path, read_tensors, replacing
-from rheostat.tensors.tensor import Tensor, copy_bytes, digest_of, expected_size, hash_of
+from rheostat.weights.file import MANIFEST, Entry, Manifest, TensorSet, blob_path, read_tensors, replacing
+from rheostat.weights.tensor import Tensor, copy_bytes, digest_of, expected_size, hash_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 

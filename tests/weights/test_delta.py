@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from raw_tensors import bytes_of, raw
 
 from rheostat.errors import WeightsError
-from rheostat.tensors import TensorSet, WeightStore, apply_delta, digest_of, make_delta, read_tensors
-from rheostat.tensors.tensor import SIZES
+from rheostat.weights import TensorSet, WeightStore, apply_delta, digest_of, make_delta, read_tensors
+from rheostat.weights.tensor import SIZES
 
 Raw = dict[str, tuple[str, list[int], bytes]]
 

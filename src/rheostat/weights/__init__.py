@@ -1,9 +1,9 @@
 """The numbers a model is made of, as files: read without running anything, stored once, and taken apart by difference."""
 
-from rheostat.tensors.delta import apply_delta, make_delta, with_delta
-from rheostat.tensors.file import TensorSet, read_tensors, write_tensors
-from rheostat.tensors.store import WeightStore
-from rheostat.tensors.tensor import Tensor, digest_of, hash_of
+from rheostat.weights.delta import apply_delta, make_delta, with_delta
+from rheostat.weights.file import TensorSet, read_tensors, write_tensors
+from rheostat.weights.store import WeightStore
+from rheostat.weights.tensor import Tensor, digest_of, hash_of
 
 __all__ = [
     "Tensor",

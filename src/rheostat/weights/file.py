@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from rheostat.errors import WeightsError
-from rheostat.tensors.tensor import SIZES, Tensor, copy_bytes, expected_size
+from rheostat.weights.tensor import SIZES, Tensor, copy_bytes, expected_size
 
 MANIFEST = "rheostat-weights/1"
 _HASH = re.compile(r"[0-9a-f]{64}")
