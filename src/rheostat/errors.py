@@ -203,15 +203,23 @@ class NoAnswer(RheostatError):
 class ModelError(RheostatError):
     """One try at one model failed.
 
-    `kind` is a key of FAILURES. `message` may be shown to operators only; clients see the kind.
+    `kind` is a key of FAILURES. `message` may be shown to operators only; clients see the kind. `shared` marks the failure
+    of a call that another row's stands for already: it does not count against the model again.
     """
 
     type = "model_error"
 
     def __init__(
-        self, kind: str, message: str, *, upstream_status: int | None = None, retry_after_s: float | None = None
+        self,
+        kind: str,
+        message: str,
+        *,
+        upstream_status: int | None = None,
+        retry_after_s: float | None = None,
+        shared: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
+        self.shared = shared
         self.upstream_status = upstream_status
         self.retry_after_s = retry_after_s

@@ -18,8 +18,8 @@ from rheostat.resilience.batch import (
     Pace,
     arrived,
     decide,
-    hopeless,
     limit_after,
+    too_late,
     took,
 )
 from rheostat.types.duration import Duration
@@ -114,10 +114,18 @@ def test_deadlines_bound_the_wait_and_the_size() -> None:
     assert decide(SETTINGS, FIXED, Arrivals(), 32, dues, 8, 10.0, 10.0)[:2] == (6, DEADLINE)
 
 
-def test_a_row_that_would_be_late_in_any_case_is_known() -> None:
-    assert hopeless(FIXED, 10.002, 10.0)
-    assert not hopeless(FIXED, 10.0022, 10.0)
-    assert not hopeless(Pace(), 10.0001, 10.0)
+def test_rows_that_would_be_late_make_room_for_others() -> None:
+    soon, later = 10.0 + FIXED.expects(1) - 1e-6, 20.0
+    assert too_late(FIXED, 8, [soon, later], False, 10.0) == 10.0 + FIXED.expects(1)
+    assert too_late(FIXED, 8, [soon, soon], False, 10.0) == -NEVER  # nobody else wants the place: it is tried
+    assert too_late(FIXED, 8, [soon, soon], True, 10.0) == 10.0 + FIXED.expects(1)
+    assert too_late(Pace(), 8, [10.0001], True, 10.0) == 10.0  # nothing is known: nobody is late
+
+
+def test_a_full_call_is_not_cut_short_for_one_that_has_little_time() -> None:
+    tight = 10.0 + FIXED.expects(3)
+    assert too_late(FIXED, 8, [tight, *[20.0] * 8], False, 10.0) == 10.0 + FIXED.expects(8)
+    assert too_late(FIXED, 8, [tight, *[20.0] * 7], False, 10.0) == 10.0 + FIXED.expects(1)
 
 
 def test_rows_of_many_kinds_find_less_company() -> None:

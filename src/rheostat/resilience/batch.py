@@ -8,7 +8,7 @@ that fit into memory bound the size; rows that cannot be answered in time make r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -116,9 +116,25 @@ def limit_after(limit: int, settings: BatchSettings, rows: int, seconds: float, 
     return min(settings.max_rows, limit + 1) if rows >= limit else limit
 
 
-def hopeless(pace: Pace, due: float, now: float) -> bool:
-    """Return whether a row that has to be answered by `due` would be late even if it went alone and now."""
-    return now + pace.expects(1) > due
+def most_rows(settings: BatchSettings, pace: Pace, limit: int) -> tuple[int, str]:
+    """Return how many rows a call may have now, and whether it is FULL then or would miss the TARGET with more."""
+    most = min(limit, settings.max_rows)
+    if settings.target <= 0.0 or pace.expects(most) <= settings.target:
+        return most, FULL
+    free = settings.target - pace.fixed
+    return max(1, int(free / pace.per_row + 1e-9)) if pace.per_row > 0.0 and free > 0.0 else 1, TARGET
+
+
+def too_late(pace: Pace, most: int, dues: Sequence[float], others: bool, now: float) -> float:
+    """Return the time before which rows that have to be answered make room for those that need not.
+
+    With enough rows for a full call, all that would be late in it go: calls that are cut short for them would only make more
+    rows late. Otherwise those go that would be late even alone; if all would be, and no `others` wait, they are tried.
+    """
+    full, alone = now + pace.expects(most), now + pace.expects(1)
+    if sum([due >= full for due in dues]) >= most:
+        return full
+    return alone if others or any(due >= alone for due in dues) else float("-inf")
 
 
 def decide(
@@ -140,10 +156,7 @@ def decide(
         oldest: when the first of them came.
         share: of the arriving rows that may join these, in (0, 1].
     """
-    most, why = min(limit, settings.max_rows), FULL
-    if settings.target > 0.0 and pace.expects(most) > settings.target:
-        free = settings.target - pace.fixed
-        most, why = max(1, int(free / pace.per_row + 1e-9)) if pace.per_row > 0.0 and free > 0.0 else 1, TARGET
+    most, why = most_rows(settings, pace, limit)
     count, tightest = 0, float("inf")
     for due in dues:
         if count == most:
