@@ -1,7 +1,8 @@
 """A million requests in storms of random faults, in virtual time: `python -m bench.storm [--schedules N] [--first SEED]`.
 
-Each schedule is a pool, a policy, a ladder and faults drawn from its seed; 100 requests run through the whole engine. Prints
-how they ended and every rule that was broken, with its seed (`rheostat.testing.storm` lists the rules).
+Each schedule is a config (pool, policy, ladder, limits) and faults drawn from its seed; 100 requests run through a whole
+router, some as streams, while the config is reloaded and the store of promises fails. Prints how they ended, what happened,
+and every law that was broken, with its seed (`rheostat.testing.storm_laws` has the laws).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ def main() -> None:
     began = time.perf_counter()
     endings: Counter[str] = Counter()
     levels: Counter[int] = Counter()
+    happened: Counter[str] = Counter()
     broken = 0
     for seed in range(given.first, given.first + given.schedules):
         result = Storm(seed).run(REQUESTS)
         endings.update(result.endings)
         levels.update(result.levels)
+        happened.update(result.happened)
         broken += bool(result.violations)
         for told in result.violations[:3]:
             print(f"seed {seed}: {told}")
@@ -38,6 +41,7 @@ def main() -> None:
     print(f"{sum(endings.values())} requests over {given.schedules} schedules in {time.perf_counter() - began:.0f} s")
     print("endings: " + ", ".join(f"{name} {count}" for name, count in endings.most_common()))
     print("levels: " + ", ".join(f"L{level} {count}" for level, count in sorted(levels.items())))
+    print("happened: " + ", ".join(f"{name} {count}" for name, count in happened.most_common()))
     print(f"schedules with a violation: {broken}")
 
 

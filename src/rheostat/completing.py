@@ -51,7 +51,7 @@ class Completing:
         settings = loaded.config.results
         store = Store(str(Path(loaded.base) / (settings.path or "")), clock, mask=masker.mask)
         webhook = Webhook(settings.webhook, mask=masker.mask) if settings.webhook is not None else None
-        self.later = Later(store, settings, clock, self._ask, self._rooms, webhook=webhook)
+        self.later = Later(store, settings, clock, self.ask, self.rooms, webhook=webhook)
         self._clock = clock
         self._wiring = wiring
         self._request = request
@@ -86,7 +86,8 @@ class Completing:
             raise NotFound("there is no such result")
         return found
 
-    async def _ask(self, waiting: Waiting) -> Reply:
+    async def ask(self, waiting: Waiting) -> Reply:
+        """Ask the promise's route once more, for an answer by a model."""
         lane = self._wiring().completing.lanes.get(waiting.route)
         request = self._request(
             waiting.data,
@@ -102,7 +103,7 @@ class Completing:
         served = await self._serve(structs.replace(request, completing=True))
         return Reply(served.record, served.prediction, served.error)
 
-    def _rooms(self, workers: int) -> dict[str, Room]:
+    def rooms(self, workers: int) -> dict[str, Room]:
         """Say how many promises of each route may be asked at a time now.
 
         None while no model that its policy may ask can be asked: its breaker is open or its places are taken. While models

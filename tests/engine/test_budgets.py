@@ -106,6 +106,13 @@ def test_a_request_that_can_pay_for_nothing_says_so() -> None:
     bench.assert_clean()
 
 
+def test_too_dear_and_too_large_together_are_the_clients_to_change() -> None:
+    models = {"fast": scripted_model("fast", max_input=1, cost=1.0), "large": scripted_model("large", cost=40.0)}
+    (served,) = Bench(CASCADE, models).run({"max_cost": 2.0, "data": "more than one token"})
+    assert isinstance(served.error, ModelError)
+    assert served.error.kind == "over_budget"
+
+
 def test_models_asked_together_share_the_budget() -> None:
     blend = {"blend": {"weights": {"fast": 0.5, "large": 0.5}}}
     bench = Bench(blend, pair([Act(Prediction("a", 0.6), 0.1)], [Act(Prediction("b", 0.9), 0.1)]))

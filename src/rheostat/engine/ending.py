@@ -56,11 +56,11 @@ def no_answer(history: Sequence[Outcome], turned_away: Turned, falling: str | No
         return DeadlineExceeded("the request's deadline passed before any model answered")
     failures = [(o.model, o.failure) for o in history if o.failure is not None]
     kinds = {failure.kind for _, failure in failures}
-    if kinds == {"input_too_large"}:
-        return ModelError("input_too_large", failures[-1][1].message)
-    if kinds == {"over_budget"}:
-        return ModelError("over_budget", failures[-1][1].message)
-    kinds -= {"input_too_large", "over_budget"}  # why the others, who could have been asked, did not answer says more
+    theirs = {"input_too_large", "over_budget"}  # what the client asked for, and no later try would change
+    if kinds and kinds <= theirs:
+        kind = "over_budget" if "over_budget" in kinds else "input_too_large"  # who pays more can be served
+        return ModelError(kind, next(failure.message for _, failure in reversed(failures) if failure.kind == kind))
+    kinds -= theirs  # why the others, who could have been asked, did not answer says more
     told = "; ".join(_told(history, turned_away))
     waits = [failure.retry_after_s for _, failure in (*failures, *turned_away) if failure.retry_after_s is not None]
     if kinds and kinds <= {"timeout", "deadline"}:

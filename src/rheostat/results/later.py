@@ -50,6 +50,7 @@ class Later:
         rooms: says for each route how many promises may be asked now; a route without a model that can be asked is left out.
         webhook: where results are posted; default: nowhere.
         first_pause_s, longest_pause_s, look_s: see the constants of these names.
+        new_id: names a promise; nobody can guess what it returns.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Later:
         first_pause_s: float = FIRST_PAUSE_S,
         longest_pause_s: float = LONGEST_PAUSE_S,
         look_s: float = LOOK_S,
+        new_id: Callable[[], str] = lambda: str(uuid_utils.uuid7()),
     ) -> None:
         self.store = store
         self.settings = settings
@@ -75,6 +77,7 @@ class Later:
         self._rooms = rooms
         self._webhook = webhook
         self._first_s, self._longest_s, self._look_s = first_pause_s, longest_pause_s, look_s
+        self._new_id = new_id
         self._swept = float("-inf")
         self._running: dict[asyncio.Task[None], str] = {}
         self._posting: dict[asyncio.Task[None], str] = {}
@@ -102,7 +105,7 @@ class Later:
         """
         now = self._clock.wall()
         waiting = Waiting(
-            id=str(uuid_utils.uuid7()), request_id=request.id, route=request.route, tenant=request.tenant, created=now,
+            id=self._new_id(), request_id=request.id, route=request.route, tenant=request.tenant, created=now,
             data=request.data, meta=dict(request.meta), headers=headers, session=request.session, max_cost=request.max_cost,
         )  # fmt: skip
         data = write_input(waiting)

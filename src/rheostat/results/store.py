@@ -63,8 +63,7 @@ class Store:
         self._database: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="rheostat-results", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # begins with the first work
 
     @property
     def away(self) -> bool:
@@ -91,7 +90,7 @@ class Store:
     async def _do(self, job: _Job, patience_s: float) -> Any:
         if self.away:
             raise StoreError(f"the store of results is away: {self.last_error}")
-        self._jobs.put(job)
+        self._put(job)
         try:
             async with asyncio.timeout(patience_s):
                 found = await asyncio.wrap_future(job.done)
@@ -111,8 +110,15 @@ class Store:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Finish what is queued and close the file."""
-        self._jobs.put(None)
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join(timeout_s)
+
+    def _put(self, job: _Job) -> None:
+        self._jobs.put(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="rheostat-results", daemon=True)
+            self._thread.start()
 
     def _failed(self, why: str) -> None:
         self.failures += 1

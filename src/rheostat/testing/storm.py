@@ -1,200 +1,240 @@
-"""A storm in virtual time: the whole engine over a random pool with random faults, and what must hold whatever happens."""
+"""A storm in virtual time: a whole router over a random config with random faults, and what must hold whatever happens."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+import sqlite3
+from collections import Counter, defaultdict
+from contextlib import aclosing, suppress
 from random import Random
 from typing import Any
 
 from msgspec import Struct
 
-from rheostat.engine.engine import Engine, Lane, Plan, Served
-from rheostat.engine.journey import Route
-from rheostat.errors import ModelError
-from rheostat.policies import answering_of, parse_policy, steering_of
-from rheostat.pool import Model, ModelSettings, Pool, Reply, Row
-from rheostat.resilience.breaker import BreakerSettings
-from rheostat.resilience.holds import Holds
-from rheostat.resilience.ladder import FallbackSettings, Preset
-from rheostat.resilience.ramp import RampSettings
+from rheostat.build import Wiring
+from rheostat.clock import Clock
+from rheostat.engine.engine import Served
+from rheostat.engine.stream import Outlet
+from rheostat.errors import ConfigError, Problem, RheostatError, StoreError
+from rheostat.pool import Model
+from rheostat.results.answers import is_good
+from rheostat.results.later import Later
+from rheostat.results.store import Store
+from rheostat.results.table import TABLES
+from rheostat.router import Router
+from rheostat.telemetry import Masker, Metrics, Recorder
+from rheostat.testing.storm_config import RESULTS, first_config, next_config
+from rheostat.testing.storm_laws import Serving, broken_at_the_end, broken_by, text_is_wrong, weather
 from rheostat.testing.virtual import VirtualLoop, run_virtual
-from rheostat.types import Prediction, Request, RouteRecord
-from rheostat.types.duration import Duration
+from rheostat.testing.weathered import ASKING, Here, Sky, VirtualThreads
+from rheostat.types import Request, RouteRecord
 
-EPSILON_S = 0.001
-NAMES = ("a", "b", "c", "d")
-FAULTS = ("ok", "slow", "hang", "crash", "upstream_error", "connection", "reset", "rate_limited", "bad_output",
-          "input_refused", "misconfigured", "input_too_large")  # fmt: skip
+QUESTIONS = ("one", "two", "three", "four", "a question of many more words than some models can take")
+CALM_S = 200.0
+"""How long models that are all well again may take to keep every promise."""
 
 
 class Result(Struct, frozen=True):
-    """What one storm came to: how its requests ended, by status and by level, and every rule that was broken."""
+    """What one storm came to: how its requests ended, by status and by level, how often each rare thing happened, and
+    every law that was broken."""
 
     endings: dict[str, int]
     levels: dict[int, int]
+    happened: dict[str, int]
     violations: tuple[str, ...]
 
 
-class Weathered:
-    """A remote backend whose behaviour changes with time. It counts its calls by request, which is the row it is given."""
+class MemoryStore(Store):
+    """A store of results in memory that answers at once; `fails` makes it a bad one."""
 
-    def __init__(self, loop: VirtualLoop, changes: Sequence[tuple[float, str]], label: str) -> None:
-        self.labels: tuple[str, ...] | None = None
-        self.calls: Counter[str] = Counter()
-        self.running = 0
-        self.most_running = 0
-        self._loop, self._changes, self._label = loop, changes, label
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(":memory:", clock)
+        self.fails = False
+        self._database = sqlite3.connect(":memory:", isolation_level=None)
+        self._database.executescript(TABLES)
 
-    async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:  # noqa: ARG002
-        self.calls[rows[0]] += 1
-        self.running += 1
-        self.most_running = max(self.most_running, self.running)
+    def _open(self) -> sqlite3.Connection:
+        assert self._database is not None
+        return self._database
+
+    async def _do(self, job: Any, patience_s: float) -> Any:  # noqa: ARG002
+        if self.fails:
+            raise StoreError("planted")
+        self._transact([job])
+        return job.done.result()
+
+
+class StormRouter(Router):
+    """A router whose every serving is held to the laws."""
+
+    def __init__(self, wiring: Wiring, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock) -> None:
+        super().__init__(wiring, recorder, metrics, masker, clock)
+        self.records: list[RouteRecord] = []
+        self.servings = 0
+        self.broken: list[str] = []
+        self.said: defaultdict[str, list[str]] = defaultdict(list)
+        self.idled: Counter[str] = Counter()
+        self.store = MemoryStore(clock)
+        self.promised = 0
+        self.engine.observers += (self.records.append,)
+        if self.completing is not None:
+            self.completing.later = Later(
+                self.store, RESULTS, clock, self.completing.ask, self.completing.rooms, first_pause_s=0.5,
+                longest_pause_s=8.0, new_id=self._new_id,
+            )  # fmt: skip
+
+    def _new_id(self) -> str:
+        self.promised += 1
+        return f"promise-{self.promised}"
+
+    async def serve(self, request: Request, outlet: Outlet | None = None) -> Served:
+        self.servings += 1
+        asking, plan = f"{request.id}/{self.servings}", self.plan
+        ASKING.set(asking)
+        served: Served | None = None
         try:
-            now = self._loop.time()
-            fault = next(name for at, name in reversed(self._changes) if at <= now)
-            await asyncio.sleep(0.5 if fault == "slow" else 0.02)
-            if fault == "hang":
-                await asyncio.Event().wait()
-            if fault == "crash":
-                raise ValueError("a fault of its own")
+            served = await super().serve(request, outlet)
+            return served
         finally:
-            self.running -= 1
-        if fault in ("ok", "slow"):
-            return [Prediction(self._label, 0.3 + 0.6 * (self.calls.total() % 2)) for _ in rows]
-        wait = 1.5 if fault == "rate_limited" else None
-        return [ModelError(fault, "planted", retry_after_s=wait) for _ in rows]
-
-    async def aclose(self) -> None:
-        """Nothing to give back."""
+            record = next(r for r in reversed(self.records) if (r.id, r.completes) == (request.id, request.completing))
+            pieces = outlet.pieces if outlet is not None else 0
+            one = Serving(request, plan, asking, record, served, self.clock.monotonic(), pieces, self.idled[request.id])
+            self.broken += [f"request {asking}: {told}" for told in broken_by(one, self.said[request.data])]
+            if served is not None and served.prediction is not None and is_good(record):
+                self.said[request.data].append(served.prediction.label)
 
 
 class Storm:
     """One random set-up: `seed` decides everything, so that a violation can be seen again."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = dice = Random(seed)
+        self.dice = Random(seed)
         self.loop = VirtualLoop()
-        self.records: list[RouteRecord] = []
-        names = NAMES[: dice.randint(1, 4)]
-        self.models = {name: self._model(name, names) for name in names}
-        policy = parse_policy(self._policy(names))
-        preset = Preset(label="preset") if dice.random() < 0.3 else None
-        self.fallback = FallbackSettings(
-            retry=dice.randint(0, 2), peer=dice.random() < 0.7, lighter=dice.random() < 0.7, preset=preset
-        )
-        links = {name: model.link() for name, model in self.models.items()}
-        route = Route(policy=policy, fallback=self.fallback, links=links, default=answering_of(policy)[0],
-                      steering=steering_of(policy))  # fmt: skip
-        lane = Lane(name="default", route=route, live=True, deadline_s=5.0)
-        self.plan = Plan(version="storm", lanes={"default": lane}, pool=Pool(self.models))
-        self.engine = Engine(self.loop, Holds(), (self.records.append,))
-        self.broken: list[str] = []
+        self.sky = Sky(self.loop)
+        self.models: dict[str, Model] = {}
+        self.happened: Counter[str] = Counter()
+        self.promises: list[tuple[str, str | None]] = []
+        self.router: StormRouter
 
     def run(self, requests: int = 100) -> Result:
-        """Send `requests` and wait for all of them."""
+        """Send `requests`, wait for all of them and for what was promised, and close the router."""
+        began = self.loop.time()
         run_virtual(self._all(requests), self.loop)
-        ids = Counter(record.id for record in self.records)
-        self._must(len(ids) == requests and max(ids.values()) == 1, f"{len(self.records)} records of {requests} requests")
-        for name, model in self.models.items():
-            backend = self._weather(model)
-            self._must(model.in_flight == 0 and not model.waiting, f"{name} keeps {model.in_flight} places")
-            self._must(backend.running == 0, f"{name} is still running")
-            most = model.settings.max_concurrency
-            self._must(not most or backend.most_running <= most, f"{name} had {backend.most_running} calls at a time")
-        self._must(self.engine.in_flight == 0, "the engine counts a request that has ended")
-        endings = Counter(record.status for record in self.records)
-        levels = Counter(record.level for record in self.records)
-        return Result(dict(endings), dict(levels), tuple(self.broken))
-
-    def _model(self, name: str, names: Sequence[str]) -> Model:
-        dice = self.dice
-        changes = [(0.0, dice.choice(FAULTS))]
-        while changes[-1][0] < self.loop.time() + 60.0:
-            last = max(changes[-1][0], self.loop.time())
-            changes.append((last + dice.uniform(0.5, 12.0), dice.choice(("ok", "ok", "ok", *FAULTS))))
-        breaker = BreakerSettings(failure_threshold=dice.choice((0, 1, 3, 5)), success_threshold=dice.randint(1, 3),
-                                  timeout_seconds=Duration(dice.uniform(0.5, 5.0)))  # fmt: skip
-        others = [other for other in names if other != name]
-        settings = ModelSettings(
-            cost=float(names.index(name) + 1), timeout=Duration(dice.choice((0.0, 0.1, 1.0))),
-            max_concurrency=dice.choice((0, 0, 1, 3)), queue=dice.choice((0, 2, 10)),
-            peers=tuple(dice.sample(others, dice.randint(0, len(others)))), side_effects=dice.random() < 0.15,
-            breaker=breaker, ramp=RampSettings(seconds=Duration(dice.choice((0.0, 5.0, 20.0)))),
-        )  # fmt: skip
-        return Model(name, settings, Weathered(self.loop, changes, f"said by {name}"))
-
-    def _policy(self, names: Sequence[str]) -> Any:
-        kinds: list[Any] = [names[0], {"balance": list(names)}]
-        if len(names) > 1:
-            kinds.append({"cascade": {"stages": list(names), "threshold": 0.5}})
-            kinds.append({"blend": {"weights": dict.fromkeys(names, 1.0)}})
-            kinds.append({"delegate": {"weak": names[0], "strong": names[1], "parallel": True, "low": 0.2}})
-            kinds.append(
-                {"by_label": {"model": names[0], "map": {"x": names[1]}, "default": names[-1], "on_error": names[1]}}
-            )
-        return self.dice.choice(kinds)
+        router = self.router
+        broken = router.broken
+        broken += broken_at_the_end(self.models, self.loop.time() - began)
+        mine = [record for record in router.records if not record.completes]
+        if len({record.id for record in mine}) != requests or len(router.records) != router.servings:
+            broken.append(f"{len(router.records)} records of {router.servings} servings of {requests} requests")
+        if router.engine.in_flight:
+            broken.append("the engine counts a request that has ended")
+        if len(self.models) != len(self.sky.opened):
+            broken.append(f"{len(self.sky.opened)} models were opened, {len(self.models)} were in service")
+        self.happened["retries refused"] = sum(model.retries_refused for model in self.models.values())
+        self.happened["completions tried"] = router.servings - requests
+        self.happened["cached answers"] = sum(record.age_s is not None for record in mine)
+        endings, levels = Counter(record.status for record in mine), Counter(record.level for record in mine)
+        return Result(dict(endings), dict(levels), dict(+self.happened), tuple(broken))
 
     async def _all(self, requests: int) -> None:
+        loaded = first_config(self.dice, self.sky)
+        router = await StormRouter.start(loaded, clock=self.loop)
+        assert isinstance(router, StormRouter)
+        self.router = router
+        self._take_up()
         tasks = []
         for number in range(requests):
-            tasks.append(asyncio.ensure_future(self._one(str(number))))
+            ask = self._streamed if self.dice.random() < 0.3 else self._one
+            tasks.append(asyncio.ensure_future(ask(str(number))))
             if self.dice.random() < 0.6:
                 await asyncio.sleep(self.dice.expovariate(2.0))
+            if self.dice.random() < 0.02:
+                await self._reload()
+            if self.dice.random() < 0.03:
+                router.store.fails = not router.store.fails
         await asyncio.gather(*tasks)
+        await self._calm()
+        await router.aclose()
+        await asyncio.sleep(0)
+
+    async def _reload(self) -> None:
+        before = self.router.plan
+        if self.dice.random() < 0.3:
+            await self.router.reload(ConfigError([Problem("", None, "planted")]))
+            if self.router.plan is not before:
+                self.router.broken.append("a bad config changed the plan")
+            return
+        self.happened["reloads"] += 1
+        loaded = next_config(self.dice, self.sky, self.router.loaded, self.happened["reloads"])
+        if not await self.router.reload(loaded):
+            self.router.broken.append(f"a good config was refused: {self.router.last_error}")
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """Give the new models in service threads in virtual time."""
+        for model in self.router.plan.pool.models.values():
+            backend = weather(model)
+            if all(model is not known for known in self.models.values()):
+                self.models[f"{model.name} ({len(self.models)})"] = model
+                if isinstance(backend, Here):
+                    model._threads = VirtualThreads(self.loop, model.settings.max_concurrency or 2, backend)  # type: ignore[assignment]
+
+    def _request(self, name: str) -> tuple[Request, float]:
+        dice, models = self.dice, tuple(self.router.plan.pool)
+        allowed = dice.choice((0.05, 0.3, 1.0, 5.0))
+        request = self.router.request(
+            dice.choice(QUESTIONS), session=dice.choice((None, "s", "t")), tenant=dice.choice((None, None, "acme")),
+            timeout_s=allowed, max_cost=dice.choice((None, None, None, 2.0, 5.0)), request_id=name,
+            force_model=dice.choice(models) if dice.random() < 0.05 else None, skip_route=dice.random() < 0.03,
+        )  # fmt: skip
+        return request, allowed
 
     async def _one(self, name: str) -> None:
-        now = self.loop.time()
-        allowed = self.dice.choice((0.05, 0.3, 1.0, 5.0))
-        session = self.dice.choice((None, "s", "t"))
-        request = Request(id=name, data=name, session=session, received=now, deadline=now + allowed)
-        task = asyncio.ensure_future(self.engine.serve(self.plan, request))
+        request, allowed = self._request(name)
+        task = asyncio.ensure_future(self.router.serve(request))
         if self.dice.random() < 0.1:
             self.loop.call_later(self.dice.uniform(0.0, allowed), task.cancel)
-        try:
-            served = await task
-        except asyncio.CancelledError:
-            served = None
-        self._must(
-            self.loop.time() - now <= allowed + EPSILON_S, f"request {name} ended {self.loop.time() - now - allowed} s late"
-        )
-        self._check(name, served)
+        with suppress(asyncio.CancelledError):
+            self._note(request, await task)
 
-    def _check(self, name: str, served: Served | None) -> None:
-        record = next(each for each in reversed(self.records) if each.id == name)
-        tried = Counter(attempt.model for outcome in record.outcomes for attempt in outcome.attempts)
-        effects = 0
-        for each, model in self.models.items():
-            calls = self._weather(model).calls[name]
-            self._must(calls <= 1 + self.fallback.retry, f"request {name} called {each} {calls} times")
-            told = tried[each]
-            whole = each not in record.cancelled and record.status != "cancelled" and self._in_time(record)
-            self._must(
-                told == calls if whole else told <= calls, f"request {name}: {each} had {calls} calls, {told} are told"
-            )
-            effects += model.settings.side_effects and calls > 0
-        unsure = [o for o in record.outcomes if o.failure is not None and o.failure.kind == "uncertain"]
-        self._must(len({o.served_by for o in unsure}) <= max(1, effects), f"request {name} went on after an uncertain call")
-        if served is None or served.prediction is None:
-            return
-        good = {outcome.model for outcome in record.outcomes if outcome.ok}
-        heavy = {model for model, weight in record.weights.items() if weight > 0.0}
-        self._must(heavy <= good, f"request {name}: weight on {heavy - good}, which gave no answer")
-        said = {"preset"} if record.level == 5 else {o.prediction.label for o in record.outcomes if o.prediction is not None}
-        self._must(served.prediction.label in said, f"request {name}: nobody said {served.prediction.label}")
+    async def _streamed(self, name: str) -> None:
+        request, _ = self._request(name)
+        pieces: list[str] = []
+        leaves = self.dice.randint(0, 3) if self.dice.random() < 0.15 else -1
+        async with aclosing(self.router.stream(request)) as stream:
+            try:
+                async for text in stream:
+                    pieces.append(text)
+                    if len(pieces) == leaves:
+                        break
+                    if self.dice.random() < 0.1:
+                        self.router.idled[name] += 1  # seconds
+                        await asyncio.sleep(1.0)
+            except RheostatError:
+                pass
+        self.happened["streams with several pieces"] += stream.pieces > 1
+        if text_is_wrong(pieces, stream.served):
+            self.router.broken.append(f"request {name}: the stream said {''.join(pieces)!r}")
+        if stream.served is not None:
+            self._note(request, stream.served)
 
-    @staticmethod
-    def _in_time(record: RouteRecord) -> bool:
-        """Whether no call was cut off by the request's deadline: such a call is told as a failure without its attempts."""
-        kinds = {outcome.failure.kind for outcome in record.outcomes if outcome.failure is not None}
-        return not kinds & {"deadline"}
+    def _note(self, request: Request, served: Served) -> None:
+        promise = served.promise
+        if promise is not None and promise.id is not None:
+            self.promises.append((promise.id, request.tenant))
 
-    def _must(self, holds: bool, told: str) -> None:
-        if not holds:
-            self.broken.append(told)
-
-    @staticmethod
-    def _weather(model: Model) -> Weathered:
-        assert isinstance(model.backend, Weathered)
-        return model.backend
+    async def _calm(self) -> None:
+        """All models are well: every promise is kept, or given up for a reason that lies in the request."""
+        self.sky.calm, self.router.store.fails = True, False
+        self.happened["health turns"] = sum(not model.health.healthy for model in self.models.values())
+        until = self.loop.time() + CALM_S
+        states: Counter[str] = Counter(pending=len(self.promises))
+        while states["pending"] and self.loop.time() < until:
+            await asyncio.sleep(4.0)
+            results = [await self.router.result(key, tenant) for key, tenant in self.promises]
+            states = Counter(result.state for result in results)
+        self.happened["promises kept"], self.happened["promises given up"] = states["done"], states["failed"]
+        if states["pending"] or states["expired"]:
+            self.router.broken.append(f"of {len(self.promises)} promises {dict(states)}")
+        while any(weather(model).running for model in self.models.values()) and self.loop.time() < until:
+            await asyncio.sleep(1.0)

@@ -1,0 +1,104 @@
+"""What a storm draws: the pool, the policy and the ladder of one config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from msgspec import structs
+
+from rheostat.config import Config, Loaded
+from rheostat.config.schema import RouteSettings
+from rheostat.policies import parse_policy
+from rheostat.pool import ModelSettings
+from rheostat.resilience.breaker import BreakerSettings
+from rheostat.resilience.health import HealthSettings
+from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.resilience.ramp import RampSettings
+from rheostat.resilience.retry import RetryBudgetSettings
+from rheostat.resilience.stream import StreamLimits
+from rheostat.results.settings import ResultSettings
+from rheostat.testing.weathered import FAULTS, Sky, StormModel
+from rheostat.types.duration import Duration
+
+NAMES = ("a", "b", "c", "d")
+DEADLINE_S = 5.0
+TOTAL_S = 3.0
+"""Longest time of a streamed answer."""
+RESULTS = ResultSettings(path="results.sqlite", max_age=Duration(10.0), pending=20)
+_KINDS = ("elsewhere", "elsewhere", "streaming", "thread", "inline")
+
+
+def first_config(dice: Random, sky: Sky) -> Loaded:
+    """Draw a config."""
+    names = NAMES[: dice.randint(1, len(NAMES))]
+    return _loaded(dice, {name: _model(dice, sky, name, names) for name in names}, 0)
+
+
+def next_config(dice: Random, sky: Sky, before: Loaded, number: int) -> Loaded:
+    """Draw the config after `before`: some models are as they were, others are new, changed or gone."""
+    names = NAMES[: dice.randint(1, len(NAMES))]
+    models = dict(before.config.models)
+    for name in NAMES:
+        if name in names and (name not in models or dice.random() < 0.4):
+            models[name] = _model(dice, sky, name, names, version=str(number + 1))
+    kept = {name: _linked(settings, names) for name, settings in models.items() if name in names}
+    return _loaded(dice, kept, number)
+
+
+def _linked(settings: ModelSettings, names: Sequence[str]) -> ModelSettings:
+    """Return the settings without peers that are gone; unchanged ones stay the same, so that the model is kept."""
+    peers = tuple(peer for peer in settings.peers if peer in names)
+    lighter = settings.lighter if settings.lighter in names else None
+    same = peers == settings.peers and lighter == settings.lighter
+    return settings if same else structs.replace(settings, peers=peers, lighter=lighter)
+
+
+def _loaded(dice: Random, models: dict[str, ModelSettings], number: int) -> Loaded:
+    policy = _policy(dice, tuple(models))
+    fallback = FallbackSettings(
+        retry=dice.randint(0, 2), max_attempts=dice.choice((0, 0, 2, 4)), peer=dice.random() < 0.7,
+        lighter=dice.random() < 0.7, cached=dice.random() < 0.4, later=dice.random() < 0.4,
+        preset=Preset(label="preset") if dice.random() < 0.3 else None,
+    )  # fmt: skip
+    route = RouteSettings(policy=policy, deadline=Duration(DEADLINE_S), fallback=fallback)
+    return Loaded(
+        config=Config(models=models, routes={"default": route}, results=RESULTS), path="storm", base="/no/such/folder",
+        version=f"storm-{number}", text="", policies={"default": parse_policy(policy)},
+        policy_versions={"default": f"p{number}"},
+    )  # fmt: skip
+
+
+def _model(dice: Random, sky: Sky, name: str, names: Sequence[str], version: str = "1") -> ModelSettings:
+    now = sky.loop.time()
+    changes = [(0.0, dice.choice(FAULTS))]
+    while changes[-1][0] < now + 60.0:
+        at = max(changes[-1][0], now) + dice.uniform(0.5, 12.0)
+        changes.append((at, dice.choice(("ok", "ok", "ok", *FAULTS))))
+    others = [other for other in names if other != name]
+    kind = dice.choice(_KINDS)
+    limits = StreamLimits(first=Duration(dice.choice((0.3, 2.0))), gap=Duration(1.0), total=Duration(TOTAL_S))
+    return StormModel(
+        sky=sky, called=name, kind=kind, changes=tuple(changes), version=version,
+        run="inline" if kind == "inline" else "thread", stream=limits if kind == "streaming" else None,
+        cost=float(NAMES.index(name) + 1), timeout=Duration(dice.choice((0.0, 0.1, 1.0))),
+        max_concurrency=dice.choice((0, 0, 1, 3)), queue=dice.choice((0, 2, 10)), max_input=dice.choice((0, 0, 0, 3)),
+        peers=tuple(dice.sample(others, dice.randint(0, len(others)))),
+        lighter=dice.choice((None, *others)), side_effects=dice.random() < 0.15,
+        breaker=BreakerSettings(failure_threshold=dice.choice((0, 1, 3, 5)), success_threshold=dice.randint(1, 3),
+                                timeout_seconds=Duration(dice.uniform(0.5, 5.0))),
+        retry_budget=RetryBudgetSettings(share=dice.choice((0.0, 0.2)), least=dice.choice((0.0, 0.3, 10.0))),
+        ramp=RampSettings(seconds=Duration(dice.choice((0.0, 5.0, 20.0)))),
+        health=HealthSettings(interval=Duration(dice.choice((0.0, 0.0, 1.0))), timeout=Duration(0.2), unhealthy=2),
+    )  # fmt: skip
+
+
+def _policy(dice: Random, names: Sequence[str]) -> Any:
+    kinds: list[Any] = [names[0], {"balance": list(names)}]
+    if len(names) > 1:
+        kinds.append({"cascade": {"stages": list(names), "threshold": 0.5}})
+        kinds.append({"blend": {"weights": dict.fromkeys(names, 1.0)}})
+        kinds.append({"delegate": {"weak": names[0], "strong": names[1], "parallel": True, "low": 0.2}})
+        kinds.append({"by_label": {"model": names[0], "map": {"x": names[1]}, "default": names[-1], "on_error": names[1]}})
+    return dice.choice(kinds)
