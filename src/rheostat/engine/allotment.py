@@ -14,26 +14,26 @@ class Allotment:
     for its retries as are left. What it did not use comes back with its outcome.
     """
 
-    __slots__ = ("_held", "_most", "_spent")
+    __slots__ = ("_held", "_spent", "most")
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._spent = 0
         self._held: dict[str, int] = {}
 
     @property
     def used_up(self) -> bool:
         """True when no further model may be asked."""
-        return self._most > 0 and self._left() <= 0
+        return self.most > 0 and self._left() <= 0
 
     def started(self, models: Iterable[str]) -> None:
         """Hold one call for each."""
-        if self._most:
+        if self.most:
             self._held.update(dict.fromkeys(models, 1))
 
     def tries(self, model: str, wanted: int) -> int:
         """Return how often a model that was started may be asked, out of the `wanted` (1 or more) tries."""
-        if not self._most:
+        if not self.most:
             return wanted
         held = self._held[model]
         self._held[model] = granted = held + min(max(0, wanted - held), max(0, self._left()))
@@ -41,9 +41,9 @@ class Allotment:
 
     def ended(self, outcome: Outcome) -> None:
         """Take in what a model used; one that was turned away used nothing."""
-        if self._most:
+        if self.most:
             self._held.pop(outcome.model, None)
             self._spent += len(outcome.attempts) or int(outcome.ok)
 
     def _left(self) -> int:
-        return self._most - self._spent - sum(self._held.values())
+        return self.most - self._spent - sum(self._held.values())

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rheostat.combine import combine
-from rheostat.engine.allotment import Allotment
+from rheostat.engine.asked import Asked
 from rheostat.engine.checked import check_weights, check_words, substituted
 from rheostat.engine.ending import Ending, held_to, no_answer, why
-from rheostat.engine.passing import ramping, too_large, unpaid
 from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer
 from rheostat.policies import Policy, Use
-from rheostat.resilience.ladder import FallbackSettings, Link, next_rung, peer_of
+from rheostat.resilience.ladder import FallbackSettings, Link, next_rung
 from rheostat.types import Answer, Call, Context, Decline, Failure, Floor, Outcome, Prediction, Recalled, Request, Step
 
 if TYPE_CHECKING:
@@ -57,8 +56,8 @@ class Journey:
     """
 
     __slots__ = (
-        "allotment", "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "history", "in_flight",
-        "links", "policy", "recall", "refused", "route", "spared", "standing", "started", "steps", "trouble", "turned_away",
+        "asked", "at_s", "awaiting", "by", "ctx", "ending", "fallback", "falling", "floor", "policy", "recall", "route",
+        "steps", "trouble",
     )  # fmt: skip
 
     def __init__(self, route: Route, ctx: Context, recall: Recall | None = None) -> None:
@@ -66,24 +65,17 @@ class Journey:
         self.ctx = ctx
         self.policy = route.policy
         self.fallback = route.fallback
-        self.links = route.links
         self.recall = recall
         request = ctx.request
         if request.force_model is not None:
             self.policy, self.fallback = Use(request.force_model), NO_FALLBACK
         elif request.skip_route:
             self.policy, self.fallback = Use(route.default), NO_FALLBACK
+        named = self.policy is not route.policy
+        self.asked = Asked(route.links, route.steering, route.fallback.max_attempts, named)
         self.awaiting: tuple[AnswerScorer, ...] = ()
-        if route.answer_scorers and self.policy is route.policy:
+        if route.answer_scorers and not named:
             self._await(route.answer_scorers)
-        self.allotment = Allotment(route.fallback.max_attempts)
-        self.history: tuple[Outcome, ...] = ()
-        self.in_flight: set[str] = set()
-        self.started: set[str] = set()
-        self.refused: set[str] = set()  # passed over
-        self.turned_away: list[tuple[str, Failure]] = []  # who was named and not asked, and why
-        self.spared: list[str] = []  # of these, those that could be asked after all when nobody else can answer
-        self.standing: dict[str, str] = {}  # peer -> the model it stands in for
         self.steps: list[Step] = []
         self.at_s = 0.0
         self.by = ""
@@ -91,6 +83,21 @@ class Journey:
         self.trouble: str | None = None  # the router's own failure
         self.floor: Floor | None = None  # under which the answer, whoever gives it, is for a person to review
         self.ending: Ending | None = None
+
+    @property
+    def history(self) -> tuple[Outcome, ...]:
+        """What has come back, one outcome a model."""
+        return self.asked.history
+
+    @property
+    def in_flight(self) -> set[str]:
+        """The models that run now."""
+        return self.asked.in_flight
+
+    @property
+    def started(self) -> set[str]:
+        """The models that were asked, for themselves or standing in."""
+        return self.asked.started
 
     def start(self, at_s: float) -> tuple[str, ...]:
         """Ask the policy for the first time."""
@@ -100,27 +107,20 @@ class Journey:
     def arrived(self, outcome: Outcome, at_s: float) -> tuple[str, ...]:
         """Take in what a started model came back with."""
         self.at_s = at_s
-        model = outcome.model
-        self.in_flight.discard(model)
-        self.allotment.ended(outcome)
+        asked = self.asked
+        asked.ended(outcome)
         failure = outcome.failure
-        if failure is not None and not outcome.attempts:
-            self.turned_away.append((model, failure))
-        if failure is None and not self.standing and model not in self.refused:
-            self.history += (outcome,)
+        if asked.is_plain(outcome):
+            asked.history += (outcome,)
             return self._ask()
-        asked = self.standing.pop(model, None)
-        if asked is not None:
-            outcome = self._stand_in(asked, outcome)
-        elif model in self.refused:  # passed over, and asked after all
-            outcome = self._joined(model, outcome)
+        model, outcome = outcome.model, asked.placed(outcome)
         if failure is not None and not failure.final and failure.kind != "cancelled":
-            peer = self._peer(model, asked or model, failure)
+            peer = self._peer(model, outcome.model, failure)
             if peer is not None:
-                self._remember(outcome)
-                return self._launch((peer,))
-        self._remember(outcome)
-        if failure is not None and failure.final and not any(o.ok for o in self.history):
+                asked.remember(outcome)
+                return asked.launch((peer,))
+        asked.remember(outcome)
+        if failure is not None and failure.final and not any(o.ok for o in asked.history):
             error = ModelError(failure.kind, failure.message, upstream_status=failure.upstream_status)
             self._end(Ending(error=error, by=self.by, reason=f"{model}: {failure.kind}"))
             return ()
@@ -134,7 +134,7 @@ class Journey:
         request = self.ctx.request
         if request.max_cost != inf or request.force_model is not None or model in self.route.steering:
             return 1
-        return self.allotment.tries(model, 1 + self.route.fallback.retry)
+        return self.asked.allotment.tries(model, 1 + self.route.fallback.retry)
 
     def expire(self, at_s: float, cut: Sequence[Outcome] = ()) -> None:
         """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started.
@@ -142,53 +142,21 @@ class Journey:
         `cut` are outcomes of models that the deadline itself cut off; their attempts are kept.
         """
         self.at_s = at_s
-        attempts = {outcome.model: outcome.attempts for outcome in cut}
-        for model in sorted(self.in_flight):
-            failure = Failure("deadline", "the request's deadline passed")
-            asked = self.standing.get(model, model)
-            self.history += (Outcome(asked, failure=failure, attempts=attempts.get(model, ()), served_by=model),)
+        self.asked.cut_off({outcome.model: outcome for outcome in cut})
         self.falling = "deadline passed"
         self._climb(may_call=False)
 
     def _peer(self, model: str, asked: str, failure: Failure) -> str | None:
         """Return the next peer of `model` that may be asked in the place of `asked` (L2), if any."""
-        if not self.fallback.peer:
-            return None
-        while (peer := peer_of(model, self.links, self.started | self.refused)) is not None:
-            hindrance = self._hindrance(peer)
-            if hindrance is None:
-                self.standing[peer] = asked
-                self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
-                return peer
-            self._pass_over(peer, hindrance)
-        return None
-
-    def _stand_in(self, asked: str, outcome: Outcome) -> Outcome:
-        """Relabel a peer's outcome as that of the model it stood in for."""
-        return structs.replace(self._joined(asked, outcome), model=asked, level=2)
-
-    def _joined(self, asked: str, outcome: Outcome) -> Outcome:
-        """Return the outcome with all attempts so far that were made for `asked`, by whomever."""
-        earlier = [o for o in self.history if o.model == asked]
-        attempts = tuple(a for o in earlier for a in o.attempts) + outcome.attempts
-        cost = sum(o.cost for o in earlier) + outcome.cost
-        elapsed = sum(o.elapsed_s for o in earlier) + outcome.elapsed_s
-        return structs.replace(outcome, attempts=attempts, cost=cost, elapsed_s=elapsed)
-
-    def _remember(self, outcome: Outcome) -> None:
-        self.history = (*(o for o in self.history if o.model != outcome.model), outcome)
-
-    def _heard(self) -> tuple[Outcome, ...]:
-        """What the policy may know: not the failures for which a peer is still being asked."""
-        if not self.standing:
-            return self.history
-        waiting = set(self.standing.values())
-        return tuple(o for o in self.history if o.model not in waiting)
+        peer = self.asked.peer(model, asked, self.ctx) if self.fallback.peer else None
+        if peer is not None:
+            self._note("fallback", (peer,), f"L2: {model} {failure.kind}, asking its peer {peer}")
+        return peer
 
     def _ask(self) -> tuple[str, ...]:
         if self.falling is not None:
             return self._climb()
-        heard = self._heard()
+        heard = self.asked.heard()
         if self.awaiting and heard:
             self._score(heard)
         try:
@@ -254,24 +222,19 @@ class Journey:
             self._await(tuple(other for other in self.awaiting if other is not scorer), made, error)
 
     def _called(self, call: Call) -> tuple[str, ...]:
-        fresh = tuple([model for model in call.models if model not in self.started and model not in self.refused])
+        asked = self.asked
+        fresh = tuple([model for model in call.models if asked.is_new(model)])
         for model in fresh:
-            if model not in self.links:
+            if model not in asked.links:
                 return self._router_failed(f"the policy names the unknown model {model}")
         self.by = self.by or call.by
         if fresh:
             self._note("call", call.models, call.reason, call.propensity)
             return self._begin(fresh)
-        if self.in_flight:
+        if asked.in_flight:
             return ()
-        heard = {outcome.model for outcome in self.history}
-        lent = [model for model in call.models if model in self.started and model not in heard]
-        if not lent:
+        if not asked.lend(call.models):
             return self._router_failed("the policy waits for models that have all come back")
-        for model in lent:
-            self._remember(
-                Outcome(model, failure=Failure("unavailable", "it was asked already, as a peer"), served_by=model)
-            )
         return self._ask()
 
     def _begin(self, fresh: tuple[str, ...]) -> tuple[str, ...]:
@@ -279,40 +242,17 @@ class Journey:
         launched: tuple[str, ...] = ()
         passed: list[tuple[str, Failure]] = []
         for model in fresh:
-            failure = self._hindrance(model)
+            failure = self.asked.hindrance(model, self.ctx)
             if failure is None:
-                launched += self._launch((model,))
+                launched += self.asked.launch((model,))
             else:
-                self._pass_over(model, failure)
+                self.asked.pass_over(model, failure)
                 passed.append((model, failure))
         for model, failure in passed:  # now that it is known who runs for itself
             peer = self._peer(model, model, failure) if failure.kind != "over_budget" else None
             if peer is not None:
-                launched += self._launch((peer,))
+                launched += self.asked.launch((peer,))
         return launched or (() if self.in_flight else self._ask())
-
-    def _hindrance(self, model: str) -> Failure | None:
-        """Say why the model is not to be asked, if so."""
-        if self.allotment.used_up:
-            return Failure("over_budget", f"the {self.route.fallback.max_attempts} calls of a request are used up")
-        ctx = self.ctx
-        limit = ctx.request.max_cost
-        if limit != inf:
-            spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
-            failure = unpaid(model, self.links, limit, spent)
-            if failure is not None:
-                return failure
-        failure = too_large(self.links[model], ctx)
-        if failure is None and self.policy is self.route.policy:  # a model named by hand gets the request
-            failure = ramping(model, ctx, self.links, self.started | self.refused)
-        return failure
-
-    def _pass_over(self, model: str, failure: Failure) -> None:
-        self.refused.add(model)
-        self.turned_away.append((model, failure))
-        if failure.kind == "ramping" and model not in self.route.steering:
-            self.spared.append(model)
-        self._remember(Outcome(model, failure=failure, served_by=model))
 
     def _answered(self, answer: Answer, prediction: Prediction) -> None:
         self._note("answer", tuple(answer.weights), answer.reason, answer.propensity, answer.weights)
@@ -326,7 +266,7 @@ class Journey:
             by=self.by or answer.by,
             reason=answer.reason,
             level=level,
-            fallback_reason=why(self.history, level, self.turned_away) if level else "",
+            fallback_reason=why(self.history, level, self.asked.turned_away) if level else "",
             propensity=answer.propensity,
             hold=answer.hold,
             missing=answer.missing,
@@ -351,22 +291,24 @@ class Journey:
     def _climb(self, *, may_call: bool = True) -> tuple[str, ...]:
         if self.in_flight and may_call:
             return ()
-        tried = self.started | self.refused
-        rung = next_rung(self.fallback, self.links, self.history, tried, may_call=may_call, steering=self.route.steering)
+        tried = self.started | self.asked.refused
+        rung = next_rung(
+            self.fallback, self.route.links, self.history, tried, may_call=may_call, steering=self.route.steering
+        )
         if rung.call is not None:
-            hindrance = self._hindrance(rung.call)
+            hindrance = self.asked.hindrance(rung.call, self.ctx)
             if hindrance is not None:
-                self._pass_over(rung.call, hindrance)
+                self.asked.pass_over(rung.call, hindrance)
                 return self._climb()
             self._note("fallback", (rung.call,), f"L3: {self.falling}, asking {rung.call}")
-            return self._launch((rung.call,))
+            return self.asked.launch((rung.call,))
         if rung.in_hand is not None:
             prediction = combine({rung.in_hand: 1.0}, self.history)
             self._fell(3, prediction, {rung.in_hand: 1.0})
-        elif self.spared and may_call and not self.allotment.used_up:
-            model = self.spared.pop(0)
+        elif self.asked.spared and may_call and not self.asked.allotment.used_up:
+            model = self.asked.spared.pop(0)
             self._note("fallback", (model,), f"L3: {self.falling}, asking {model} before its turn")
-            return self._launch((model,))
+            return self.asked.launch((model,))
         elif self.fallback.cached and self.recall is not None and (recalled := self.recall(self.ctx.request)) is not None:
             self._fell(4, recalled.prediction, {}, recalled)
         elif self.fallback.preset is not None:
@@ -374,7 +316,7 @@ class Journey:
         else:
             self._end(
                 Ending(
-                    error=no_answer(self.history, self.turned_away, self.falling, may_call),
+                    error=no_answer(self.history, self.asked.turned_away, self.falling, may_call),
                     by=self.by,
                     fallback_reason=self.falling or "",
                 )
@@ -396,12 +338,6 @@ class Journey:
             recalled=recalled,
         )
         self._end(ending)
-
-    def _launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
-        self.started.update(models)
-        self.in_flight.update(models)
-        self.allotment.started(models)
-        return models
 
     def _note(
         self,

@@ -140,7 +140,7 @@ def may_stream(journey: Journey, model: Model) -> bool:
     labels = model.labels or ("",)
     if journey.awaiting or len(labels) > _MANY:
         return False  # a signal made from the answer may change what the policy does
-    name = journey.standing.get(model.name, model.name)
+    name = journey.asked.standing.get(model.name, model.name)
     others = tuple(other for other in journey.history if other.model != name)
     try:
         return all(_is_last_word(journey, name, (*others, Outcome(name, Prediction(label)))) for label in labels)
@@ -237,10 +237,10 @@ def settle(journey: Journey, outlet: Outlet, outcome: Outcome, at_s: float) -> N
         if answer is not None and said is not None and answer.label == said.label:
             return
     else:
-        journey.history = (*(other for other in journey.history if other.model != outcome.model), outcome)
+        journey.asked.remember(outcome)
     journey.at_s = at_s
     journey.in_flight.clear()
-    journey.standing.clear()
+    journey.asked.standing.clear()
     why = failure.message if failure is not None else "the policy wants another answer"
     message = why if why.startswith(_BROKEN) else _broken(outlet, why)
     error = NoAnswer(f"{outcome.served_by or outcome.model}: {message}", 502)

@@ -89,7 +89,7 @@ def redecide(record: RouteRecord, way: Way) -> Again:
                 asked=asked_of(journey.steps, record), stuck=f"it now asks {waiting}, whose answer the record does not hold"
             )
         left.remove(outcome)
-        journey.started |= {attempt.model for attempt in outcome.attempts}  # peers that stood in are used up
+        journey.started.update(attempt.model for attempt in outcome.attempts)  # peers that stood in are used up
         journey.arrived(outcome, outcome.elapsed_s)
     ending = journey.ending
     label = ending.prediction.label if ending.prediction is not None else None

@@ -1,0 +1,133 @@
+"""Who was asked for one request, who stands in for whom, and what came back. No policy, no rung: bookkeeping only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf
+
+from msgspec import structs
+
+from rheostat.engine.allotment import Allotment
+from rheostat.engine.passing import ramping, too_large, unpaid
+from rheostat.resilience.ladder import Link, peer_of
+from rheostat.types import Context, Failure, Outcome
+
+
+class Asked:
+    """The models of one request. `history` holds one outcome a model, in the order they came; `named` says that a person
+    chose the model, so that its ramp spares it nothing."""
+
+    __slots__ = (
+        "allotment", "history", "in_flight", "links", "named", "refused", "spared", "standing", "started", "steering",
+        "turned_away",
+    )  # fmt: skip
+
+    def __init__(self, links: Mapping[str, Link], steering: Collection[str], most: int, named: bool) -> None:
+        self.links = links
+        self.steering = steering
+        self.named = named
+        self.allotment = Allotment(most)
+        self.history: tuple[Outcome, ...] = ()
+        self.in_flight: set[str] = set()
+        self.started: set[str] = set()
+        self.refused: set[str] = set()  # passed over
+        self.turned_away: list[tuple[str, Failure]] = []  # who was named and not asked, and why
+        self.spared: list[str] = []  # of these, those that could be asked after all when nobody else can answer
+        self.standing: dict[str, str] = {}  # peer -> the model it stands in for
+
+    def launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
+        """Take note that these are started now."""
+        self.started.update(models)
+        self.in_flight.update(models)
+        self.allotment.started(models)
+        return models
+
+    def ended(self, outcome: Outcome) -> None:
+        """Take note that a model no longer runs."""
+        self.in_flight.discard(outcome.model)
+        self.allotment.ended(outcome)
+        if outcome.failure is not None and not outcome.attempts:
+            self.turned_away.append((outcome.model, outcome.failure))
+
+    def is_plain(self, outcome: Outcome) -> bool:
+        """Whether the outcome is the model's own answer, and nobody stands in for anybody."""
+        return outcome.failure is None and not self.standing and outcome.model not in self.refused
+
+    def placed(self, outcome: Outcome) -> Outcome:
+        """Return the outcome under the name of the model that was asked for, with all attempts made for it."""
+        asked = self.standing.pop(outcome.model, None)
+        if asked is not None:
+            return structs.replace(self._joined(asked, outcome), model=asked, level=2)
+        return self._joined(outcome.model, outcome) if outcome.model in self.refused else outcome
+
+    def remember(self, outcome: Outcome) -> None:
+        """Keep the outcome, in the place of an earlier one of that model."""
+        self.history = (*(o for o in self.history if o.model != outcome.model), outcome)
+
+    def heard(self) -> tuple[Outcome, ...]:
+        """Return what the policy may know: not the failures for which a peer is still being asked."""
+        if not self.standing:
+            return self.history
+        waiting = set(self.standing.values())
+        return tuple(o for o in self.history if o.model not in waiting)
+
+    def is_new(self, model: str) -> bool:
+        """Whether the model was neither started nor passed over."""
+        return model not in self.started and model not in self.refused
+
+    def hindrance(self, model: str, ctx: Context) -> Failure | None:
+        """Say why the model is not to be asked, if so."""
+        if self.allotment.used_up:
+            return Failure("over_budget", f"the {self.allotment.most} calls of a request are used up")
+        limit = ctx.request.max_cost
+        if limit != inf:
+            spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
+            failure = unpaid(model, self.links, limit, spent)
+            if failure is not None:
+                return failure
+        failure = too_large(self.links[model], ctx)
+        if failure is None and not self.named:
+            failure = ramping(model, ctx, self.links, self.started | self.refused)
+        return failure
+
+    def pass_over(self, model: str, failure: Failure) -> None:
+        """Take note that the model was named and is not asked."""
+        self.refused.add(model)
+        self.turned_away.append((model, failure))
+        if failure.kind == "ramping" and model not in self.steering:
+            self.spared.append(model)
+        self.remember(Outcome(model, failure=failure, served_by=model))
+
+    def peer(self, model: str, asked: str, ctx: Context) -> str | None:
+        """Return the next peer of `model`, which from now on stands in for `asked` (L2), or None."""
+        while (peer := peer_of(model, self.links, self.started | self.refused)) is not None:
+            hindrance = self.hindrance(peer, ctx)
+            if hindrance is None:
+                self.standing[peer] = asked
+                return peer
+            self.pass_over(peer, hindrance)
+        return None
+
+    def lend(self, models: tuple[str, ...]) -> bool:
+        """Count those of `models` that ran only for others as failed for themselves; False when there is none."""
+        heard = {outcome.model for outcome in self.history}
+        lent = [model for model in models if model in self.started and model not in heard]
+        for model in lent:
+            self.remember(Outcome(model, failure=Failure("unavailable", "it was asked already, as a peer"), served_by=model))
+        return bool(lent)
+
+    def cut_off(self, cut: Mapping[str, Outcome]) -> None:
+        """Take note that the deadline passed while models ran; `cut` holds the attempts of those that were cut off."""
+        for model in sorted(self.in_flight):
+            failure = Failure("deadline", "the request's deadline passed")
+            attempts = cut[model].attempts if model in cut else ()
+            asked = self.standing.get(model, model)
+            self.history += (Outcome(asked, failure=failure, attempts=attempts, served_by=model),)
+
+    def _joined(self, asked: str, outcome: Outcome) -> Outcome:
+        """Return the outcome with all attempts so far that were made for `asked`, by whomever."""
+        earlier = [o for o in self.history if o.model == asked]
+        attempts = tuple(a for o in earlier for a in o.attempts) + outcome.attempts
+        cost = sum(o.cost for o in earlier) + outcome.cost
+        elapsed = sum(o.elapsed_s for o in earlier) + outcome.elapsed_s
+        return structs.replace(outcome, attempts=attempts, cost=cost, elapsed_s=elapsed)
