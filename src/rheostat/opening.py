@@ -99,6 +99,9 @@ def _proven(
         check = check_of(settings, backend)
         if settings.health.interval and check is None and not settings.probe_rows:
             raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
+        if settings.adaptive is not None and isinstance(backend, Backend):
+            said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
+            raise ConfigError([Problem("adaptive", None, said)])
         report = check_contract(name, backend, settings)
         _check_labels(backend, loaded.config.labels)
         backend = _calibrated(backend, settings, loaded)

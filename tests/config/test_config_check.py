@@ -23,6 +23,7 @@ CHANGED = [
     ("cost: 1}", "cost: .inf}", "models.fast.cost", "got inf"),
     ("cost: 1}", "tier: -2}", "models.fast.tier", "must be 0 or more"),
     ("cost: 1}", "queue: -3}", "models.fast.queue", "must be 0 or more, got -3"),
+    ("cost: 1}", "max_concurrency: 2, adaptive: {}}", "models.fast.adaptive", "remove `max_concurrency`, or say `adaptive"),
     ("cost: 1}", "run: fast}", "models.fast.run", "must be one of auto, inline, thread, got 'fast'"),
     ("cost: 1}", "labels: [ham, junk]}", "models.fast.labels", "missing: spam, unknown; extra: junk"),
     ("cost: 1}", "labels: [ham, ham]}", "models.fast.labels", "a label stands twice"),

@@ -56,6 +56,8 @@ def _model(draft: Draft, path: str, name: str, model: ModelSettings) -> None:
     for key in ("max_concurrency", "queue", "tier"):
         if getattr(model, key) < 0:
             draft.wrong(f"{path}.{key}", f"must be 0 or more, got {getattr(model, key)}")
+    if model.adaptive is not None and model.max_concurrency:
+        draft.wrong(f"{path}.adaptive", "finds the limit itself: remove `max_concurrency`, or say `adaptive.most`")
     if model.run not in RUNS:
         draft.wrong(f"{path}.run", f"must be one of {', '.join(RUNS)}, got {model.run!r}; {nearest(model.run, RUNS)}")
     if not model.version:

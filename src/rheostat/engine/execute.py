@@ -83,6 +83,8 @@ class Executor:
             first_s, pieces = (None, 0) if outlet is None else (outlet.first_s, outlet.pieces)
             answered = now - began if first_s is None else first_s  # a long answer is not a slow one
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, answered, now)
+            if model.waiting:
+                self.places.fill(model)  # its limit may have grown
             attempts += (Attempt(model.name, began - request.received, now - began, failure, first_s, pieces),)
             pause = 0.0 if failure is None else PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             if failure is None or pieces or not _again(failure, len(attempts), tries, now + pause, request.deadline):

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from rheostat.errors import ModelError
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
+from rheostat.resilience.limit import LimitSettings
 from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.stream import StreamLimits
@@ -109,7 +110,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `timeout` bounds one attempt, and the wait for a place before it (0: the route's deadline). `max_concurrency` bounds
     calls at a time (0: the number of processors for a local model in threads, else the breaker's `maxConcurrent`), and
     `queue` requests may wait for a place (0: none, but for a local model in threads without `max_concurrency` what is left
-    of `maxConcurrent`); the next is refused at once. `peers` answer in its place with equal quality, `lighter` with less.
+    of `maxConcurrent`); the next is refused at once. With `adaptive` the number of calls at a time finds itself, for a model
+    that is not in this process. `peers` answer in its place with equal quality, `lighter` with less.
     `breaker` replaces the breaker's defaults; `ramp` is how it comes back afterwards, `health` how it is checked without
     traffic. `run` says where a local model computes: on the event loop (`inline`), in threads of its own (`thread`), or as
     measured when it is loaded (`auto`). With `stream`, its limits, it answers piece by piece where a client asks for that
@@ -128,6 +130,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout: Duration = Duration(0.0)
     max_concurrency: int = 0
     queue: int = 0
+    adaptive: LimitSettings | None = None
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     labels: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from rheostat.pool.on_demand import OnDemand
 from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
+from rheostat.resilience import limit as limits
 from rheostat.resilience import ramp as ramps
 from rheostat.resilience import throughput as throughputs
 from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState
@@ -36,6 +37,8 @@ THREADS = os.cpu_count() or 2
 _SMOOTHING = 0.1
 _ERROR_SMOOTHING = 0.05  # the error rate is that of the last twenty calls or so
 _ERROR_FADES_S = 30.0  # and is forgotten when there are none
+_OVERLOADS = frozenset(("timeout", "rate_limited"))
+_OVERLOAD_STATUSES = frozenset((429, 503))
 _PARKS = frozenset(("rate_limited", "upstream_error"))
 _log = logging.getLogger("rheostat.pool")
 
@@ -77,6 +80,9 @@ class Model:
         self.ejected = False  # out because of its health checks; the pool decides who may be
         self.in_flight = 0
         self.limit = settings.max_concurrency or self.breaker_settings.max_concurrent
+        self.adapted = limits.begin(settings.adaptive) if settings.adaptive is not None else None
+        if self.adapted is not None:
+            self.limit = int(self.adapted.limit)
         self.queue = settings.queue
         self.waiting: FairQueue[Waiter] = FairQueue()
         self.overflowed = 0
@@ -160,6 +166,8 @@ class Model:
 
     def ended(self, failure: Failure | None, counts: bool, elapsed_s: float, now: float) -> None:
         """Take note how an attempt ended; `counts` says whether a failure is the model's own."""
+        if self.adapted is not None:
+            self._adapt(failure, elapsed_s, now)
         self.throughput = throughputs.ended(self.throughput, failure is None, now)
         if failure is None:
             self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s) if self.latency_s else elapsed_s
@@ -261,6 +269,17 @@ class Model:
             if self.on_demand is None
             else self.on_demand.status(now),
         }
+
+    def _adapt(self, failure: Failure | None, elapsed_s: float, now: float) -> None:
+        """Let the limit follow how a call ended; faults that are not of load leave it alone."""
+        settings, state = self.settings.adaptive, self.adapted
+        assert settings is not None
+        assert state is not None
+        if failure is None:
+            self.adapted = limits.answered(state, settings, elapsed_s, self.in_flight + 1)  # its own place is free already
+        elif failure.kind in _OVERLOADS or failure.upstream_status in _OVERLOAD_STATUSES:
+            self.adapted = limits.dropped(state, settings, now - elapsed_s, now)
+        self.limit = int(self.adapted.limit) if self.adapted is not None else self.limit
 
     def _bound_by_threads(self) -> None:
         """Give a local model as many places as it has threads; what its breaker allows beyond them may wait."""
