@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from gateway_wire import ask, dial, raw, read_all
+from gateway_wire import ask, dial, raw, read_all, until
 
 from rheostat.gateway.handle import ServerHandle
 
@@ -105,6 +105,52 @@ def test_too_large_a_declared_body_is_never_asked_for(gateway: ServerHandle) -> 
         head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
         connection.sendall(head + b"Content-Length: 5000000\r\n\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
+
+
+MANY = b"x" * 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"Content-Length: 6000000\r\n", b"413"),
+        (b"Content-Length: 6000000\r\nConnection: close\r\n", b"413"),
+        (b"Content-Length: 10\r\n", b"400"),
+        (b"Content-Length: 13\r\nTransfer-Encoding: chunked\r\n", b"400"),
+    ],
+)
+def test_a_client_that_reads_after_it_has_sent_everything_gets_the_refusal(
+    gateway: ServerHandle, head: bytes, status: bytes
+) -> None:
+    with dial(gateway.url) as connection:
+        connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n" + MANY)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 " + status)
+    assert ask(gateway.url, body={"data": "a"}).status == 200
+
+
+def test_who_sends_on_after_a_refusal_is_cut_off(gateway: ServerHandle) -> None:
+    with dial(gateway.url, 60.0) as connection:
+        connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\nConnection: close\r\n\r\n")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            connection.sendall(MANY * 16)
+
+
+def test_who_only_keeps_the_connection_after_a_refusal_is_cut_off_in_time(
+    gateway: ServerHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rheostat.gateway.protocol.LINGER_S", 0.3)
+    with dial(gateway.url) as connection:
+        connection.sendall(b"this is no HTTP\r\n\r\n")
+        assert read_all(connection).startswith(b"HTTP/1.1 400 ")
+        until(lambda: is_cut(connection))
+
+
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"x")
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    return False
 
 
 @pytest.mark.parametrize("filler", [b"X-A: " + b"a" * 100_000, b"X-B: b\r\n" * 20_000])

@@ -25,6 +25,8 @@ MAX_HEAD = 65_536
 _HEAD_TOO_LARGE = f"the headers are too large: the limit is {MAX_HEAD} bytes"
 MAX_DISCARD = 16 * 1024 * 1024
 """Bytes of a refused body that are read and thrown away, so that the client gets to see the refusal."""
+LINGER_S = 5.0
+"""How long they are read when the connection is to end, in seconds (nginx's `lingering_close`)."""
 _WATCHED = frozenset((b"expect", b"host", b"transfer-encoding"))
 
 
@@ -37,6 +39,7 @@ class OneWriteCycle(RequestResponseCycle):
     wakes up for the head alone. Whoever uses it vouches for the header values; they are not checked again."""
 
     _start: Any = None
+    hang_up: Callable[[], None]
 
     async def send(self, message: Any) -> None:
         """Take one ASGI message; the head waits for the first part of the body."""
@@ -76,7 +79,7 @@ class OneWriteCycle(RequestResponseCycle):
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
-            self.transport.close()
+            self.hang_up()
         self.on_response()
 
 
@@ -92,6 +95,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _discarded = 0
     _hosts = 0
     _refusal: tuple[int, str] | None = None
+    _broken = False  # what comes is no HTTP any more
+    _lingering = False
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast("Transport", transport))
@@ -102,9 +107,14 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering:
+            self._discard(data)
+            return
         if self._head + len(data) > MAX_HEAD:
             self._measured = True
         super().data_received(data)
+        if self._broken:
+            return
         if self._in_head:
             self._head += len(data)
             if self._head > MAX_HEAD:
@@ -114,10 +124,7 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             if cycle is not None and cycle.more_body:
-                self._discarded += len(data)
-                if self._discarded > MAX_DISCARD:
-                    self.transport.close()
-                    return
+                self._discard(data)
             if self._timer is None and self.timeout_keep_alive_task is None:
                 self._start_timer()
         elif cycle.more_body and self._timer is None:
@@ -183,6 +190,7 @@ class GuardedProtocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
+        self.cycle.hang_up = self._hang_up
         if before is None or before.response_complete:
             task = self.loop.create_task(self.cycle.run_asgi(self.app))
             task.add_done_callback(self.tasks.discard)
@@ -198,6 +206,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """Answer what is no HTTP request, in the house's shape, and close."""
         status, text = self._refusal or (400, "this is not a valid HTTP request")
+        self._broken = True
         self._stop_timer()
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and (cycle.response_started or not cycle.more_body):
@@ -215,7 +224,31 @@ class GuardedProtocol(HttpToolsProtocol):
             b"\r\nconnection: close\r\n\r\n",
         ]  # fmt: skip
         self.transport.write(b"".join([*head, body]))
-        self.transport.close()
+        self._hang_up()
+
+    def on_response_complete(self) -> None:
+        if self._lingering:
+            self.server_state.total_requests += 1
+        else:
+            super().on_response_complete()
+
+    def _hang_up(self) -> None:
+        """End the connection. While the client is still sending it is read on for a while: to close on top of unread bytes
+        is a reset, which takes the answer away from a client that reads after it has sent everything."""
+        transport = self.transport
+        if not (self._broken or self.cycle.more_body) or transport.is_closing():
+            transport.close()
+            return
+        self._stop_timer()
+        self._lingering = True
+        transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(LINGER_S, transport.close)
+
+    def _discard(self, data: bytes) -> None:
+        self._discarded += len(data)
+        if self._discarded > MAX_DISCARD:
+            self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
         self._refusal = (status, text)
