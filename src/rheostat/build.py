@@ -64,7 +64,8 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             models[name] = previous.plan.pool[name]
             continue
         try:
-            models[name] = await open_model(name, settings, loaded, residency)
+            before = previous.plan.pool.models.get(name) if previous is not None else None
+            models[name] = await open_model(name, settings, loaded, residency, before)
             opened.append(models[name])
         except RheostatError as error:
             problems.extend(_problems(loaded, f"models.{name}", error))

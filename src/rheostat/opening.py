@@ -11,7 +11,7 @@ from rheostat.backends import ContractReport, check_contract, check_remote_contr
 from rheostat.backends.health_url import check_of
 from rheostat.config import Loaded
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem, RheostatError
-from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend
+from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.memory import process_bytes
 from rheostat.pool.residency import Residency
 from rheostat.pool.stamp import file_bytes, stamp
@@ -20,13 +20,16 @@ from rheostat.signals import calibrated, load_calibrator
 T = TypeVar("T", Backend, RemoteBackend, Backend | RemoteBackend)
 
 
-async def open_model(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
-    """Open the model and hold it to its contract.
+async def open_model(
+    name: str, settings: ModelSettings, loaded: Loaded, residency: Residency, before: Model | None = None
+) -> Model:
+    """Open the model and hold it to its contract. `before` is the one of its name in service, which stays usable; where only
+    the weights differ, the new model is made with parts of it.
 
     Raises:
         ConfigError, ContractError, MissingExtra: it cannot be used; nothing stays open.
     """
-    model = await asyncio.to_thread(_opened, name, settings, loaded, residency)
+    model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
     if isinstance(model.backend, RemoteBackend):
         try:
             await check_remote_contract(name, model.backend, settings)
@@ -49,14 +52,21 @@ async def preload(models: Iterable[Model], residency: Residency) -> list[Problem
     return problems
 
 
-def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
+def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency, before_it: Model | None) -> Model:
     """Open what can be opened away from the event loop."""
     if not settings.resident:
         return _on_demand(name, settings, loaded, residency)
     before = process_bytes()
-    backend, report, check = _proven(name, settings, loaded)
+    made = _successor(settings, loaded, before_it)
+    origin = settings.open(loaded.base) if made is None else made
+    backend, report, check = _proven(name, settings, loaded, origin, made is not None)
     size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
-    return Model(name, settings, backend, _row_s(report), check, size=size)
+    row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
+    return Model(name, settings, backend, row_s, check, size=size, origin=origin if isinstance(origin, Switchable) else None)
+
+
+def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) -> Backend | None:
+    return None if before is None or before.origin is None else before.origin.successor(settings, loaded.base)
 
 
 def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
@@ -65,7 +75,7 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
     then = stamp(settings, loaded.base)
 
     def first() -> Backend:
-        backend, report, check = _proven(name, settings, loaded)
+        backend, report, check = _proven(name, settings, loaded, settings.open(loaded.base))
         if isinstance(backend, RemoteBackend):
             raise ConfigError([Problem("resident", None, "this model is not in this process: remove `resident`")])
         seen.append((report, check))
@@ -91,10 +101,9 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
 
 
 def _proven(
-    name: str, settings: ModelSettings, loaded: Loaded
+    name: str, settings: ModelSettings, loaded: Loaded, backend: Backend | RemoteBackend, briefly: bool = False
 ) -> tuple[Backend | RemoteBackend, ContractReport, Checkable | None]:
-    """Open the model, try it and time it."""
-    backend: Backend | RemoteBackend = settings.open(loaded.base)
+    """Try the model and time it; `briefly` where only its weights are new, so that two rows say whether they are sound."""
     try:
         check = check_of(settings, backend)
         if settings.health.interval and check is None and not settings.probe_rows:
@@ -102,7 +111,7 @@ def _proven(
         if settings.adaptive is not None and isinstance(backend, Backend):
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
-        report = check_contract(name, backend, settings)
+        report = check_contract(name, backend, settings, most=2 if briefly else 0)
         _check_labels(backend, loaded.config.labels)
         backend = _calibrated(backend, settings, loaded)
     except RheostatError:

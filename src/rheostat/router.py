@@ -250,6 +250,10 @@ class Router:
                 _log.error("config refused, the old one stays: %s", self.last_error)
                 return False
             old, self._wiring = self._wiring, fresh
+            for name, model in fresh.plan.pool.models.items():
+                before = old.plan.pool.models.get(name, model)
+                if before is not model:
+                    model.switched(before, self.clock.monotonic())
             self.prober.follow(fresh.plan.pool.models.values())
             self._watch_memory()
             self.masker.add(loaded.secrets)

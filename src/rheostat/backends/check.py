@@ -43,12 +43,13 @@ def check_contract(
     settings: ModelSettings,
     probes: Sequence[Row] | None = None,
     clock: Clock | None = None,
+    most: int = 0,
 ) -> ContractReport:
     """Try the model on a few rows and time it.
 
     Rows are `probes`, else the setting `probe`, else what the backend names itself, else texts: short, empty,
-    Chinese, emoji and 10,000 characters. Checked: one reply a row, in order; a declared label; a confidence in [0, 1]
-    or none; scores that are finite, sum to 1 within 0.001 and have their maximum at the label; the same answer twice,
+    Chinese, emoji and 10,000 characters; with `most` only the first so many. Checked: one reply a row, in order; a
+    declared label; a confidence in [0, 1] or none; scores that are finite, sum to 1 within 0.001 and have their maximum at the label; the same answer twice,
     alone and in a batch. A row may be refused as such (`input_refused`, `input_too_large`).
 
     A model that says nothing about its rows and can take no text is passed over, and the report says so; so is one
@@ -60,6 +61,7 @@ def check_contract(
     if isinstance(backend, RemoteBackend):
         return ContractReport(name, skipped="a remote model is not called at load")
     rows, guessed = _probe_rows(backend, settings, probes)
+    rows = rows[:most] if most else rows
     if not rows:
         return ContractReport(name, skipped="no probe row is known: set probe")
     clock = clock or SystemClock()

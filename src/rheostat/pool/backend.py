@@ -85,6 +85,19 @@ class StreamingBackend(Protocol):
 
 
 @runtime_checkable
+class Switchable(Protocol):
+    """A backend that can make the model of other weights out of itself; optional."""
+
+    def successor(self, settings: ModelSettings, base: str) -> Backend | None:
+        """Return the model that `settings` describe, made with parts of this one; this one stays as it is, and either may be
+        closed first. None when they share too little, so that it has to be opened anew.
+
+        Raises:
+            ConfigError: the new weights cannot be used.
+        """
+
+
+@runtime_checkable
 class Checkable(Protocol):
     """A backend that knows how to be asked whether it is well; optional."""
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import exp, isfinite
 from typing import Any
 
-from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend
+from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.on_demand import OnDemand
 from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
@@ -48,7 +48,8 @@ class Model:
 
     `row_s` is the measured time for one row in seconds; infinity when it could not be measured (then it is not inline).
     `check` is how its health is asked for, if not by its probe. `on_demand` is the part of `backend` that is not always in
-    memory, if there is one; a model without it takes `size` bytes (0: unknown).
+    memory, if there is one; a model without it takes `size` bytes (0: unknown). `origin` is what, under the wraps of
+    `backend`, can make the model of other weights.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Model:
         check: Checkable | None = None,
         on_demand: OnDemand | None = None,
         size: int = 0,
+        origin: Switchable | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -71,6 +73,7 @@ class Model:
         self.inline = quick and not self.remote and on_demand is None
         self.on_demand = on_demand
         self.size = size
+        self.origin = origin
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.ramp: RampState | None = None
@@ -208,6 +211,12 @@ class Model:
             self.health, settings, failure, now
         )  # fmt: skip
         self._judge(after, now)
+
+    def switched(self, before: Model, now: float) -> None:
+        """Take note that this model takes the place of `before`; with `ramp.on_switch` another version comes little by little."""
+        if self.settings.ramp.on_switch and before.settings.version != self.settings.version:
+            self.ramp = ramps.begun(self.settings.ramp, now)
+            self.on_change()
 
     def error_rate(self, now: float) -> float:
         """Return the share of recent calls that failed through the model's fault, in [0, 1]; it fades while none do."""

@@ -14,12 +14,14 @@ from rheostat.types.duration import Duration
 class RampSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model comes back after its breaker closes or its health checks are good again: it gets the share `start` of its
     traffic, and t seconds later max(start, (t / `seconds`)^(1 / `aggression`)), up to all of it. `seconds: 0`: no ramp.
-    A failure halves the share, never below `floor`, and the climb goes on from there."""
+    A failure halves the share, never below `floor`, and the climb goes on from there. With `on_switch` a model whose
+    `version` changed in a reload begins in the same way; what it is spared goes to the others of its route."""
 
     start: float = 0.05
     seconds: Duration = Duration(60.0)
     aggression: float = 1.0
     floor: float = 0.05
+    on_switch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("start", "floor"):
