@@ -49,8 +49,9 @@ def check_contract(
 
     Rows are `probes`, else the setting `probe`, else what the backend names itself, else texts: short, empty,
     Chinese, emoji and 10,000 characters; with `most` only the first so many. Checked: one reply a row, in order; a
-    declared label; a confidence in [0, 1] or none; scores that are finite, sum to 1 within 0.001 and have their maximum at the label; the same answer twice,
-    alone and in a batch. A row may be refused as such (`input_refused`, `input_too_large`).
+    declared label; a confidence in [0, 1] or none; scores that are finite, sum to 1 within 0.001 and have their maximum
+    at the label; the same answer twice, alone and in a batch. A row may be refused as such (`input_refused`,
+    `input_too_large`).
 
     A model that says nothing about its rows and can take no text is passed over, and the report says so; so is one
     elsewhere, which `check_remote_contract` tries.

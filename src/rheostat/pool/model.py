@@ -213,7 +213,7 @@ class Model:
         self._judge(after, now)
 
     def switched(self, before: Model, now: float) -> None:
-        """Take note that this model takes the place of `before`; with `ramp.on_switch` another version comes little by little."""
+        """Take note that this model takes the place of `before`; with `ramp.on_switch` a new version comes little by little."""
         if self.settings.ramp.on_switch and before.settings.version != self.settings.version:
             self.ramp = ramps.begun(self.settings.ramp, now)
             self.on_change()
