@@ -9,11 +9,14 @@ from typing import TypeVar
 
 from rheostat.backends import ContractReport, check_contract, check_remote_contract, warm_up
 from rheostat.backends.health_url import check_of
+from rheostat.clock import SystemClock
 from rheostat.config import Loaded
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem, RheostatError
 from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend, Switchable
+from rheostat.pool.batching import Batched
 from rheostat.pool.memory import process_bytes
 from rheostat.pool.residency import Residency
+from rheostat.pool.shape import any_shape, shape_of
 from rheostat.pool.stamp import file_bytes, stamp
 from rheostat.signals import calibrated, load_calibrator
 
@@ -30,9 +33,10 @@ async def open_model(
         ConfigError, ContractError, MissingExtra: it cannot be used; nothing stays open.
     """
     model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
-    if isinstance(model.backend, RemoteBackend):
+    asked = model.backend if model.batched is None else model.batched.inner
+    if isinstance(asked, RemoteBackend):
         try:
-            await check_remote_contract(name, model.backend, settings)
+            await check_remote_contract(name, asked, settings)
         except BaseException:
             await model.aclose()
             raise
@@ -62,7 +66,7 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Resid
     backend, report, check = _proven(name, settings, loaded, origin, made is not None)
     size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
     row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
-    return Model(name, settings, backend, row_s, check, size=size, origin=origin if isinstance(origin, Switchable) else None)
+    return Model(name, settings, _batched(name, settings, backend), row_s, check, size=size, origin=origin if isinstance(origin, Switchable) else None)
 
 
 def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) -> Backend | None:
@@ -97,7 +101,7 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
     if not settings.preload:
         residency.unload(guest)
     ((report, check),) = seen
-    return Model(name, settings, guest, _row_s(report), check, guest)
+    return Model(name, settings, _batched(name, settings, guest), _row_s(report), check, guest)
 
 
 def _proven(
@@ -119,6 +123,14 @@ def _proven(
             backend.close()
         raise
     return backend, report, check
+
+
+def _batched(name: str, settings: ModelSettings, backend: Backend | RemoteBackend) -> Backend | RemoteBackend:
+    """Put rows together where the config says so; a model with named features makes all rows alike itself."""
+    if settings.batch is None:
+        return backend
+    kind_of = any_shape if getattr(settings, "features", ()) else shape_of
+    return Batched(backend, settings.batch, SystemClock(), kind_of=kind_of, repeat=not settings.side_effects, name=name)
 
 
 def _row_s(report: ContractReport) -> float:

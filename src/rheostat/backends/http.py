@@ -32,6 +32,11 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     max_retry_after: Duration = Duration(60.0)
     on_status: Mapping[int, StatusKind] = {}
 
+    @property
+    def rows_together(self) -> bool:
+        """False: a call carries one row."""
+        return False
+
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
 

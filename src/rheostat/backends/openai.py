@@ -46,6 +46,11 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     on_status: Mapping[int, StatusKind] = {}
 
     @property
+    def rows_together(self) -> bool:
+        """False: a call carries one row."""
+        return False
+
+    @property
     def check_url(self) -> str:
         """The list of models, which costs nothing."""
         return with_path(self.base_url, "/models")

@@ -28,6 +28,11 @@ class PythonModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     each: bool = False
     args: Mapping[str, Any] = {}
 
+    @property
+    def rows_together(self) -> bool:
+        """False with `each`: a call carries one row."""
+        return not self.each
+
     def open(self, base: str) -> Backend | RemoteBackend:
         """Import the callable.
 

@@ -14,6 +14,7 @@ from rheostat.engine.stream import Outlet, poured
 from rheostat.errors import FAILURES, ModelError
 from rheostat.pool import Model
 from rheostat.types import Attempt, Failure, Outcome, Prediction, Request
+from rheostat.types.priority import RANKS
 
 if TYPE_CHECKING:
     from rheostat.clock import Clock
@@ -82,7 +83,7 @@ class Executor:
             now = self.clock.monotonic()
             first_s, pieces = (None, 0) if outlet is None else (outlet.first_s, outlet.pieces)
             answered = now - began if first_s is None else first_s  # a long answer is not a slow one
-            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, answered, now)
+            model.ended(failure, failure is not None and failure.counts, answered, now)
             if model.waiting:
                 self.places.fill(model)  # its limit may have grown
             attempts += (Attempt(model.name, began - request.received, now - began, failure, first_s, pieces),)
@@ -107,6 +108,8 @@ class Executor:
                     if outlet is not None:
                         return await poured(model, request, outlet, self.clock)
                     async with asyncio.timeout(timeout if timeout != float("inf") else None):
+                        if model.batched is not None:
+                            return await model.batched.aqueue(request.data, timeout, RANKS[request.priority])
                         remote = cast("RemoteBackend", model.backend)
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:
@@ -167,7 +170,7 @@ def _first(replies: Sequence[Reply]) -> Reply:
 def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
     """Hold a reply to the contract that was checked at load."""
     if isinstance(reply, ModelError):
-        return None, _failed(model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s))
+        return None, _failed(model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s, reply.shared))
     if not isinstance(reply, Prediction) or not reply.label:
         return None, _failed(model, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}"))
     if model.labels is not None and reply.label not in model.labels:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from msgspec import Meta, Struct
 
 from rheostat.errors import ModelError
+from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
 from rheostat.resilience.limit import LimitSettings
@@ -132,7 +133,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
     no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be
-    checked and measured; with `preload` it stays.
+    checked and measured; with `preload` it stays. With `batch` the rows of several requests go through it in one call.
     """
 
     version: str = "1"
@@ -160,6 +161,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     resident: bool = True
     keep: Duration = Duration(60.0)
     preload: bool = False
+    batch: BatchSettings | None = None
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
 
@@ -167,6 +169,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def check_url(self) -> str:
         """What a model of this kind offers for health checks; empty when nothing."""
         return ""
+
+    @property
+    def rows_together(self) -> bool:
+        """Whether one call to a model of this kind carries several rows, so that there is something to gain from `batch`."""
+        return True
 
     @property
     def probe_rows(self) -> list[Row]:

@@ -10,6 +10,7 @@ from math import exp, isfinite
 from typing import Any
 
 from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend, Switchable
+from rheostat.pool.batching import Batched
 from rheostat.pool.on_demand import OnDemand
 from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
@@ -69,6 +70,7 @@ class Model:
         self.check = check
         self.labels = backend.labels or settings.labels or None
         self.remote = isinstance(backend, RemoteBackend)
+        self.batched = backend if isinstance(backend, Batched) else None
         quick = settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S)
         self.inline = quick and not self.remote and on_demand is None
         self.on_demand = on_demand
@@ -128,6 +130,11 @@ class Model:
             throughputs.forecast(self.throughput, now),
             loaded=self.on_demand is None or self.on_demand.loaded,
         )
+
+    @property
+    def elsewhere(self) -> bool:
+        """True when it does not compute in this process."""
+        return self.remote if self.batched is None else isinstance(self.batched.inner, RemoteBackend)
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -273,8 +280,9 @@ class Model:
             "overflowed": self.overflowed,
             "latency_s": self.latency_s,
             "throughput": round(throughputs.forecast(self.throughput, now), 3),
-            "runs": "remote" if self.remote else ("inline" if self.inline else "thread"),
-            "residency": {"state": "remote" if self.remote else "resident", "bytes": self.size}
+            "runs": "remote" if self.elsewhere else ("inline" if self.inline else "thread"),
+            "batch": None if self.batched is None else self.batched.status(),
+            "residency": {"state": "remote" if self.elsewhere else "resident", "bytes": self.size}
             if self.on_demand is None
             else self.on_demand.status(now),
         }

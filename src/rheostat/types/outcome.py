@@ -9,12 +9,19 @@ from rheostat.types.prediction import Prediction
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """Why a try failed; `kind` is a key of `errors.FAILURES`, `message` is for operators."""
+    """Why a try failed; `kind` is a key of `errors.FAILURES`, `message` is for operators. `shared` says that the call failed
+    for several rows at once, and that another row's failure stands for it."""
 
     kind: str
     message: str = ""
     upstream_status: int | None = None
     retry_after_s: float | None = None
+    shared: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """True when it counts against the model's health."""
+        return FAILURES[self.kind].counts and not self.shared
 
     @property
     def final(self) -> bool:
