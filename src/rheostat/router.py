@@ -24,6 +24,7 @@ from rheostat.resilience.holds import Holds
 from rheostat.results.answers import Answers
 from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
+from rheostat.telemetry.memory import load_numbers
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 
 _log = logging.getLogger("rheostat.router")
@@ -380,6 +381,9 @@ class Router:
         self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
         self.metrics.gauge("rheostat_retries_refused_total", models(lambda model: float(model.retries_refused)))
         self.metrics.gauge("rheostat_error_rate", models(lambda model: model.error_rate(self.clock.monotonic())))
+        self.metrics.gauge("rheostat_memory_bytes", models(lambda model: float(model.bytes)))
+        for name, read in load_numbers(self._wiring.residency.tallies).items():
+            self.metrics.gauge(name, read)
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
         if self.completing is not None:
             later = self.completing.later

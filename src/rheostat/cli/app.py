@@ -16,6 +16,7 @@ from rheostat.cli.evaluate import evaluate
 from rheostat.cli.experiment import experiment
 from rheostat.cli.explain import explain
 from rheostat.cli.init import init
+from rheostat.cli.models import models
 from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
 from rheostat.cli.quantize import quantize
@@ -31,7 +32,7 @@ from rheostat.cli.weights import app as weights_app
 
 PANELS = (
     ("Start", (init, check, demo)),
-    ("Serve", (serve, predict, explain, consistency, review)),
+    ("Serve", (serve, predict, models, explain, consistency, review)),
     ("Decide from data", (evaluate, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("Make smaller models", (distil, quantize)),
     ("About", (version,)),

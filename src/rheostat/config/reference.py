@@ -26,6 +26,7 @@ from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
 from rheostat.resilience.ramp import RampSettings
+from rheostat.resilience.residency import MemorySettings
 from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.resilience.stream import StreamLimits
@@ -127,6 +128,7 @@ def reference(parts: Parts | None = None) -> str:
         "keys[]": KeySettings,
         "holds": HoldSettings,
         "health": EjectionSettings,
+        "memory": MemorySettings,
     }
     for title, section in sections.items():
         blocks += _section(f"## {title}", section)

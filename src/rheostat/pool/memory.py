@@ -134,17 +134,18 @@ def give_back(before: int, expected: int) -> int:
     Without this the C library keeps freed memory for itself. Objects that hold each other are looked for only when less
     than half of the `expected` bytes came back, as that stops every thread for some 50 ms.
     """
-    _trim()
+    trim()
     if before - process_bytes() < expected / 2:
         gc.collect()
-        _trim()
+        trim()
     return before - process_bytes()
 
 
-def _trim() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
-    if trim is not None:
-        trim(0)
+def trim() -> None:
+    """Return to the system what this process has freed and keeps for itself, also on a CUDA device that torch uses."""
+    of_c = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+    if of_c is not None:
+        of_c(0)
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -132,6 +132,13 @@ class Model:
         )
 
     @property
+    def bytes(self) -> int:
+        """What its weights take in memory now; 0 when they are not there, or it is unknown."""
+        if self.on_demand is None:
+            return self.size
+        return self.on_demand.holding.bytes if self.on_demand.holding.state in ("loaded", "unloading") else 0
+
+    @property
     def elsewhere(self) -> bool:
         """True when it does not compute in this process."""
         return self.remote if self.batched is None else isinstance(self.batched.inner, RemoteBackend)

@@ -25,6 +25,7 @@ PATIENCE_S = 5.0
 RELIEF_S = 5.0
 """How often memory is looked at between loads."""
 _MEASURES = 5
+Gone = list[tuple[OnDemand, Backend]]
 _log = logging.getLogger("rheostat.pool")
 
 
@@ -88,12 +89,11 @@ class Residency:
             if guest.holding.state != "loading" and not forced and (wait := guest.wait_s(self._clock.monotonic())):
                 raise ModelError("unavailable", guest.why, retry_after_s=wait)
         began = self._clock.monotonic()
-        try:
-            return self._brought(guest, forced)
-        finally:
-            with self._changed:
-                guest.tally.waits += 1
-                guest.tally.wait_s += self._clock.monotonic() - began
+        backend = self._brought(guest, forced)
+        with self._changed:
+            guest.tally.waits += 1
+            guest.tally.wait_s += self._clock.monotonic() - began
+        return backend
 
     def load(self, guest: OnDemand, forced: bool = False) -> None:
         """Load it, if it is not in memory; `forced` as with `enter`.
@@ -106,7 +106,7 @@ class Residency:
 
     def leave(self, guest: OnDemand) -> None:
         """Take note that a call which entered has ended."""
-        gone: list[Backend] = []
+        gone: Gone = []
         with self._changed:
             guest.holding = states.left(guest.holding, self._clock.monotonic())
             if not guest.holding.users:
@@ -114,19 +114,19 @@ class Residency:
                     self._take(guest, gone)
                     self._freed()
                 self._changed.notify_all()
-        self._close(gone, guest.holding.bytes)
+        self._close(gone)
 
     def unload(self, guest: OnDemand, timeout_s: float = 0.0) -> bool:
         """Unload it; calls that use it end first, waited for up to `timeout_s` seconds. Returns True when it is gone.
 
         New calls get `unavailable` until then; the next one after that loads it again.
         """
-        gone: list[Backend] = []
+        gone: Gone = []
         until = self._clock.monotonic() + timeout_s
         with self._changed:
             self._until(guest, "loading", until)
             self._send_off(guest, gone)
-        self._close(gone, guest.holding.bytes)
+        self._close(gone)
         with self._changed:
             self._until(guest, "unloading", until)
             return guest.holding.state != "unloading"
@@ -139,14 +139,14 @@ class Residency:
 
     def remove(self, guest: OnDemand) -> None:
         """Give it up for good. Returns at once: its memory is given back in a thread, or when its last call ends."""
-        gone: list[Backend] = []
+        gone: Gone = []
         with self._changed:
             guest.closed = True
             self._send_off(guest, gone)
             if guest.holding.state == "unloaded":
                 self._guests.pop(guest.key, None)
         if gone:
-            threading.Thread(target=self._close, args=(gone, guest.holding.bytes), name="unload").start()
+            threading.Thread(target=self._close, args=(gone,), name="unload").start()
 
     def relieve(self) -> None:
         """Unload what was used longest ago if memory is fuller than `memory.high`."""
@@ -154,8 +154,8 @@ class Residency:
             if not any(guest.loaded for guest in self._guests.values()):
                 return
             now = self._clock.monotonic()
-            gone, size = self._evict(states.relieve(self._holdings(), memory.room(self._bounded(), self.settings), now), now)
-        self._close(gone, size)
+            gone = self._evict(states.relieve(self._holdings(), memory.room(self._bounded(), self.settings), now), now)
+        self._close(gone)
 
     async def watch(self) -> None:
         """Look at the memory now and then, until cancelled."""
@@ -216,13 +216,14 @@ class Residency:
         self._changed.notify_all()
 
     def _opened(self, guest: OnDemand, opener: Callable[[], Backend]) -> Backend:
-        before, began = memory.process_bytes(), self._clock.monotonic()
+        began = self._clock.monotonic()
+        memory.trim()  # or the model fills what was freed before, and seems to take nothing
+        before = memory.process_bytes()
         backend = opener()
         took = memory.process_bytes() - before
         with self._changed:
             now = self._clock.monotonic()
-            guest.sizes = [*guest.sizes, took][-_MEASURES:] if took > 0 else guest.sizes  # reused memory shows as nothing
-            size = int(median(guest.sizes)) if guest.sizes else guest.holding.bytes
+            size = self._measured(guest, took)
             guest.backend = backend
             guest.holding = states.entered(states.loaded(guest.holding, size, now), now)
             if guest.closed:
@@ -240,10 +241,10 @@ class Residency:
                 now = self._clock.monotonic()
                 free = memory.room(self._bounded(), self.settings)
                 plan = states.make_room(guest.key, self._holdings(), free, now, forced)
-                gone, size = self._evict(plan.evict, now)
+                gone = self._evict(plan.evict, now)
             if not gone:
                 return plan
-            self._close(gone, size)
+            self._close(gone)
 
     def _bounded(self) -> tuple[memory.Ceiling, ...]:
         if not self._ceilings:
@@ -256,28 +257,26 @@ class Residency:
     def _holdings(self) -> dict[str, Holding]:
         return {key: guest.holding for key, guest in self._guests.items()}
 
-    def _evict(self, keys: tuple[str, ...], now: float) -> tuple[list[Backend], int]:
-        gone: list[Backend] = []
-        size = 0
+    def _evict(self, keys: tuple[str, ...], now: float) -> Gone:
+        gone: Gone = []
         for key in keys:
             guest = self._guests[key]
             guest.holding = states.evicted(guest.holding, now)
             guest.tally.evictions += 1
-            size += guest.holding.bytes
             self._take(guest, gone)
             _log.info("model %s is unloaded to make room", guest.name)
-        return gone, size
+        return gone
 
-    def _send_off(self, guest: OnDemand, gone: list[Backend]) -> None:
+    def _send_off(self, guest: OnDemand, gone: Gone) -> None:
         if guest.holding.state == "loaded":
             guest.holding = states.sent_off(guest.holding)
             if guest.holding.state == "unloaded":
                 self._take(guest, gone)
                 self._freed()
 
-    def _take(self, guest: OnDemand, gone: list[Backend]) -> None:
+    def _take(self, guest: OnDemand, gone: Gone) -> None:
         if guest.backend is not None:
-            gone.append(guest.backend)
+            gone.append((guest, guest.backend))
             guest.backend = None
         if guest.closed:
             self._guests.pop(guest.key, None)
@@ -293,15 +292,28 @@ class Residency:
         while guest.holding.state == state and (left := until - self._clock.monotonic()) > 0.0:
             self._changed.wait(left)
 
-    def _close(self, gone: list[Backend], size: int) -> None:
+    def _close(self, gone: Gone) -> None:
         """Close backends and give their memory back; the list is emptied, as whoever refers to one keeps it."""
         if not gone:
             return
         before = memory.process_bytes()
+        guests = [guest for guest, _ in gone]
         while gone:
             try:
-                gone.pop().close()
+                gone.pop()[1].close()
             except Exception:  # a fault in one must keep no other in memory
                 _log.exception("a model that was unloaded failed to close")
-        freed = memory.give_back(before, size)
-        _log.info("%.0f of %.0f MiB were given back", freed / 2**20, size / 2**20)
+        expected = sum(guest.holding.bytes for guest in guests)
+        freed = memory.give_back(before, expected)
+        _log.info("%.0f of %.0f MiB were given back", freed / 2**20, expected / 2**20)
+        if len(guests) == 1:
+            with self._changed:
+                size = self._measured(guests[0], freed)
+                guests[0].holding = structs.replace(guests[0].holding, bytes=size)
+
+    def _measured(self, guest: OnDemand, size: int) -> int:
+        """Return the median of the last measures, this one among them: what a model took and what came back when it went,
+        while others took and gave as well. Less than nothing, or nothing, is no measure: it used what was free."""
+        if size > 0:
+            guest.sizes = [*guest.sizes, size][-_MEASURES:]
+        return int(median(guest.sizes)) if guest.sizes else guest.holding.bytes

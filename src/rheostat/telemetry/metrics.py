@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rheostat.errors import FAILURES
 from rheostat.telemetry.labels import OTHER, Labels
+from rheostat.telemetry.memory import MEMORY_GAUGES
 from rheostat.telemetry.series import (
     Family,
     Histogram,
@@ -51,6 +52,7 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_invalid_confidence_total": ("counter", "model", "Confidences that were no number from 0 to 1."),
     "rheostat_records_queued": ("gauge", "sink", "Records waiting to be written."),
     "rheostat_records_dropped_total": ("counter", "reason", "Records that could not be stored, by reason."),
+    **MEMORY_GAUGES,
 }
 """What is read where it is kept, when the page is asked for: kind, label name ("" for none), help."""
 
