@@ -14,15 +14,11 @@ from rheostat.testing.storm import Storm
 from tests.engine.test_engine import BROKEN, SURE, Bench
 
 
-KNOWN = ("and could pay", "promises {", "is not mentioned", "0 are told")
-"""What the journey does not hold yet: a model asked before its turn is not paid for, a peer's answer is not used again."""
-
-
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 10**9), st.integers(1, 100))
 def test_no_law_is_broken(seed: int, requests: int) -> None:
     result = Storm(seed).run(requests)
-    assert [told for told in result.violations if not any(known in told for known in KNOWN)] == []
+    assert result.violations == ()
     assert sum(result.endings.values()) == requests
 
 

@@ -77,18 +77,18 @@ class Asked:
 
     def hindrance(self, model: str, ctx: Context) -> Failure | None:
         """Say why the model is not to be asked, if so."""
-        if self.allotment.used_up:
-            return Failure("over_budget", f"the {self.allotment.most} calls of a request are used up")
-        limit = ctx.request.max_cost
-        if limit != inf:
-            spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
-            failure = unpaid(model, self.links, limit, spent)
-            if failure is not None:
-                return failure
-        failure = too_large(self.links[model], ctx)
+        failure = self._barred(model, ctx)
         if failure is None and not self.named:
             failure = ramping(model, ctx, self.links, self.started | self.refused)
         return failure
+
+    def before_its_turn(self, ctx: Context) -> str | None:
+        """Return a model that only its ramp spared, or None; nobody else can answer."""
+        while self.spared:
+            model = self.spared.pop(0)
+            if self._barred(model, ctx) is None:
+                return model
+        return None
 
     def pass_over(self, model: str, failure: Failure) -> None:
         """Take note that the model was named and is not asked."""
@@ -109,11 +109,19 @@ class Asked:
         return None
 
     def lend(self, models: tuple[str, ...]) -> bool:
-        """Count those of `models` that ran only for others as failed for themselves; False when there is none."""
+        """Give those of `models` that ran only for others an outcome of their own; False when there is none.
+
+        An answer counts for both. Its attempts and its cost are told once, with the model that was asked for.
+        """
         heard = {outcome.model for outcome in self.history}
         lent = [model for model in models if model in self.started and model not in heard]
         for model in lent:
-            self.remember(Outcome(model, failure=Failure("unavailable", "it was asked already, as a peer"), served_by=model))
+            said = next((o for o in self.history if o.ok and o.served_by == model), None)
+            if said is not None:
+                self.remember(structs.replace(said, model=model, attempts=(), cost=0.0, elapsed_s=0.0, level=0))
+            else:
+                failure = Failure("unavailable", "it was asked already, as a peer")
+                self.remember(Outcome(model, failure=failure, served_by=model))
         return bool(lent)
 
     def cut_off(self, cut: Mapping[str, Outcome]) -> None:
@@ -123,6 +131,17 @@ class Asked:
             attempts = cut[model].attempts if model in cut else ()
             asked = self.standing.get(model, model)
             self.history += (Outcome(asked, failure=failure, attempts=attempts, served_by=model),)
+
+    def _barred(self, model: str, ctx: Context) -> Failure | None:
+        if self.allotment.used_up:
+            return Failure("over_budget", f"the {self.allotment.most} calls of a request are used up")
+        limit = ctx.request.max_cost
+        if limit != inf:
+            spent = sum([outcome.cost for outcome in self.history]) + sum([self.links[name].cost for name in self.in_flight])
+            failure = unpaid(model, self.links, limit, spent)
+            if failure is not None:
+                return failure
+        return too_large(self.links[model], ctx)
 
     def _joined(self, asked: str, outcome: Outcome) -> Outcome:
         """Return the outcome with all attempts so far that were made for `asked`, by whomever."""

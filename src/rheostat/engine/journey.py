@@ -114,12 +114,11 @@ class Journey:
             asked.history += (outcome,)
             return self._ask()
         model, outcome = outcome.model, asked.placed(outcome)
+        asked.remember(outcome)  # first: what it cost is spent
         if failure is not None and not failure.final and failure.kind != "cancelled":
             peer = self._peer(model, outcome.model, failure)
             if peer is not None:
-                asked.remember(outcome)
                 return asked.launch((peer,))
-        asked.remember(outcome)
         if failure is not None and failure.final and not any(o.ok for o in asked.history):
             error = ModelError(failure.kind, failure.message, upstream_status=failure.upstream_status)
             self._end(Ending(error=error, by=self.by, reason=f"{model}: {failure.kind}"))
@@ -305,8 +304,7 @@ class Journey:
         if rung.in_hand is not None:
             prediction = combine({rung.in_hand: 1.0}, self.history)
             self._fell(3, prediction, {rung.in_hand: 1.0})
-        elif self.asked.spared and may_call and not self.asked.allotment.used_up:
-            model = self.asked.spared.pop(0)
+        elif may_call and (model := self.asked.before_its_turn(self.ctx)) is not None:
             self._note("fallback", (model,), f"L3: {self.falling}, asking {model} before its turn")
             return self.asked.launch((model,))
         elif self.fallback.cached and self.recall is not None and (recalled := self.recall(self.ctx.request)) is not None:

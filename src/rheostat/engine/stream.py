@@ -237,7 +237,7 @@ def settle(journey: Journey, outlet: Outlet, outcome: Outcome, at_s: float) -> N
         if answer is not None and said is not None and answer.label == said.label:
             return
     else:
-        journey.asked.remember(outcome)
+        journey.asked.remember(journey.asked.placed(outcome))
     journey.at_s = at_s
     journey.in_flight.clear()
     journey.asked.standing.clear()
