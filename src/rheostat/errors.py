@@ -3,7 +3,8 @@
 RheostatError
 ├── ClientError            the caller's fault: final, never retried, harms no model
 │   ├── BadRequest 400 ├── Unauthorized 401 ├── Forbidden 403 ├── NotFound 404
-│   ├── TooLarge 413   └── UnsupportedType 415
+│   ├── TooLarge 413   ├── UnsupportedType 415
+│   └── TooMany 429
 ├── ConfigError            the operator's file is wrong; carries every problem found
 ├── ContractError          a model broke its input/output contract at load
 ├── FetchError             files that an example needs could not be had
@@ -108,6 +109,17 @@ class UnsupportedType(ClientError):
 
     status = 415
     type = "unsupported_media_type"
+
+
+class TooMany(ClientError):
+    """The caller has as many requests in flight as it may; `retry_after_s` says when to come back."""
+
+    status = 429
+    type = "too_many_requests"
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Problem(NamedTuple):
@@ -223,3 +235,17 @@ class ModelError(RheostatError):
         self.shared = shared
         self.upstream_status = upstream_status
         self.retry_after_s = retry_after_s
+
+
+def http_status(error: Exception) -> int:
+    """Return the HTTP status of an error; 500 for one that was not raised on purpose."""
+    if isinstance(error, NoAnswer):
+        return error.http_status
+    if isinstance(error, ModelError):
+        return FAILURES[error.kind].status
+    return error.status if isinstance(error, RheostatError) else 500
+
+
+def error_type(error: RheostatError) -> str:
+    """Return the stable word for an error: a model's failure goes by its kind."""
+    return error.kind if isinstance(error, ModelError) else error.type

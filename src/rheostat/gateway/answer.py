@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from rheostat.engine.engine import Served
-from rheostat.errors import FAILURES, ClientError, ModelError, NoAnswer, Overloaded, RheostatError
+from rheostat.errors import ClientError, ModelError, NoAnswer, Overloaded, RheostatError, TooMany, http_status
 from rheostat.results.result import Promise
 from rheostat.types import RouteRecord
 from rheostat.types.text import well_formed
@@ -197,7 +197,7 @@ def promised(promise: Promise) -> ResultInfo:
 
 def error_of(error: Exception, request_id: str, result: ResultInfo | UnsetType = UNSET) -> ErrorAnswer:
     """Return the body for an error, without anything that is only for operators."""
-    status = status_of(error)
+    status = http_status(error)
     if isinstance(error, ModelError):
         info = ErrorInfo(_TOLD.get(error.kind, f"the model failed: {error.kind}"), error.kind, None, status)
     elif status == 500 or not isinstance(error, RheostatError):
@@ -207,20 +207,11 @@ def error_of(error: Exception, request_id: str, result: ResultInfo | UnsetType =
     return ErrorAnswer(info, request_id, result)
 
 
-def status_of(error: Exception) -> int:
-    """Return the HTTP status for an error."""
-    if isinstance(error, NoAnswer):
-        return error.http_status
-    if isinstance(error, ModelError):
-        return FAILURES[error.kind].status
-    return error.status if isinstance(error, RheostatError) else 500
-
-
 def retry_after(error: Exception, status: int) -> bytes | None:
     """Return whole seconds for `Retry-After`, at least 1; None for a status that does not carry it."""
     if status not in (429, 503):
         return None
-    seconds = error.retry_after_s if isinstance(error, NoAnswer | Overloaded | ModelError) else None
+    seconds = error.retry_after_s if isinstance(error, NoAnswer | Overloaded | TooMany | ModelError) else None
     return str(min(3600, max(1, math.ceil(seconds or 1.0)))).encode()
 
 

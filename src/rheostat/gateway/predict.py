@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from rheostat.engine.engine import Served
-from rheostat.errors import BadRequest, Overloaded, RheostatError
+from rheostat.errors import BadRequest, Overloaded, RheostatError, http_status
 from rheostat.gateway.answer import (
     BatchAnswer,
     ErrorAnswer,
@@ -24,13 +24,13 @@ from rheostat.gateway.answer import (
     promised,
     send_error,
     send_page,
-    status_of,
 )
 from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, parse, read_body, row_of
 from rheostat.gateway.headers import (
     ShownHeaders,
     check_body_headers,
     cost_limit,
+    priority_of,
     read_headers,
     request_id,
     session_of,
@@ -138,6 +138,7 @@ class PredictApi:
             route=options.name,
             session=session_of(found, meta),
             tenant=key.tenant if key is not None else None,
+            priority=priority_of(found, key.priority if key is not None else "normal"),
             timeout_s=timeout_s(found, options.timeout_ms),
             max_cost=cost_limit(options.max_cost),
             force_model=options.force_model,
@@ -162,7 +163,7 @@ class PredictApi:
         if promise is not None and promise.state == "pending":
             await send_promise(send, promise, known_id, [(b"x-rheostat-request-id", known_id.encode())])
             return
-        if status_of(error) == 500:
+        if http_status(error) == 500:
             _log.error("request %s failed inside: %s", known_id, error)
         await send_error(send, error, known_id, None, UNSET if promise is None else promised(promise))
 
@@ -224,13 +225,13 @@ class PredictApi:
         if self.router.is_quick(asked.route.name):
             await _in_turns(order, one)
         else:
-            await self._in_parallel(order, one, receive)
+            await self._in_parallel(order, one, receive, key.max_in_flight if key is not None else 0)
         done = [answer for answer in answers if answer is not None]
         headers = [(b"x-rheostat-request-id", known_id.encode())]
         await send_page(send, 200, encoded(BatchAnswer(0, known_id, done)), b"application/json", headers)
 
-    async def _in_parallel(self, order: Iterator[int], one: Any, receive: Receive) -> None:
-        """Serve rows, some at a time, while watching the client.
+    async def _in_parallel(self, order: Iterator[int], one: Any, receive: Receive, most: int) -> None:
+        """Serve rows, some at a time, `most` of them if that is not 0, while watching the client.
 
         Raises:
             ClientGone: it left; rows in flight are stopped, the others are not begun.
@@ -243,7 +244,7 @@ class PredictApi:
         task = asyncio.current_task()
         assert task is not None
         watcher = asyncio.ensure_future(wait_for_leave(receive, task))
-        workers = [asyncio.ensure_future(worker()) for _ in range(BATCH_WORKERS)]
+        workers = [asyncio.ensure_future(worker()) for _ in range(min(BATCH_WORKERS, most or BATCH_WORKERS))]
         try:
             await asyncio.gather(*workers)
         except asyncio.CancelledError:

@@ -17,6 +17,7 @@ from rheostat.errors import (
     NotFound,
     Overloaded,
     RheostatError,
+    error_type,
 )
 from rheostat.types import Prediction, RouteRecord
 
@@ -123,8 +124,9 @@ def write_reply(reply: Reply) -> bytes:
     if error is None:
         written = _Written(record, reply.prediction)
     else:
-        kind = error.kind if isinstance(error, ModelError) else error.type
-        written = _Written(record, None, kind, str(error), error.http_status if isinstance(error, NoAnswer) else 502)
+        written = _Written(
+            record, None, error_type(error), str(error), error.http_status if isinstance(error, NoAnswer) else 502
+        )
     try:
         return _encoder.encode(written)
     except _REFUSALS:  # an output without an end, or half a character: the label still counts

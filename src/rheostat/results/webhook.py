@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from rheostat.errors import FAILURES, ModelError, NoAnswer, RheostatError
+from rheostat.errors import error_type, http_status
 from rheostat.results.result import Result
 from rheostat.types.text import well_formed
 
@@ -126,17 +126,7 @@ def body_of(result: Result) -> bytes:
         level=record.level if record is not None else 0,
         policy_version=record.policy_version if record is not None else "",
         config_version=record.config_version if record is not None else "",
-        error_type=_kind(error) if error is not None else None,
-        status=_status(error) if error is not None else None,
+        error_type=error_type(error) if error is not None else None,
+        status=http_status(error) if error is not None else None,
     )  # fmt: skip
     return msgspec.json.encode(posted, enc_hook=str)
-
-
-def _kind(error: RheostatError) -> str:
-    return error.kind if isinstance(error, ModelError) else error.type
-
-
-def _status(error: RheostatError) -> int:
-    if isinstance(error, ModelError):
-        return FAILURES[error.kind].status
-    return error.http_status if isinstance(error, NoAnswer) else error.status

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct, structs
 
+from rheostat.testing.listener import Listener
 from rheostat.testing.wire import reset
 
 _PIECE = 65_536
@@ -46,7 +47,7 @@ class Weather(Struct, frozen=True, kw_only=True):
 CALM = Weather()
 
 
-class ChaosProxy:
+class ChaosProxy(Listener):
     """A TCP proxy on a free port of 127.0.0.1 in front of `host`:`port`; `async with` starts and stops it.
 
     `await proxy.set(latency=0.2)` changes the weather from now on, also for connections that are open; `async with
@@ -59,45 +60,12 @@ class ChaosProxy:
     """
 
     def __init__(self, host: str, port: int, *, listen: int = 0, seed: int = 0) -> None:
+        super().__init__("127.0.0.1", listen)
         self.weather = CALM
         self.connections = 0
         self._target = (host, port)
-        self._port = listen
         self._chance = random.Random(seed)
         self._changed = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-
-    async def __aenter__(self) -> ChaosProxy:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *ended: object) -> None:
-        await self.aclose()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """`http://127.0.0.1:port`."""
-        return f"http://127.0.0.1:{self._port}"
-
-    async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._port, backlog=1024)
-        self._port = self._server.sockets[0].getsockname()[1]
-
-    async def aclose(self) -> None:
-        """Stop listening and drop every connection."""
-        if self._server is not None:
-            self._server.close()
-        tasks = list(self._open)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def set(self, **changes: float | bool) -> None:
         """Change the weather from now on; the words are those of Weather."""
@@ -127,27 +95,17 @@ class ChaosProxy:
             task.cancel()
         await asyncio.sleep(0)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._open[task] = writer
-        server: asyncio.StreamWriter | None = None
+        if self.weather.refuse:
+            reset(writer)
+            return
+        await self._clear()
+        there, server = await asyncio.open_connection(*self._target)
         try:
-            with contextlib.suppress(OSError):
-                if self.weather.refuse:
-                    reset(writer)
-                    return
-                await self._clear()
-                there, server = await asyncio.open_connection(*self._target)
-                await self._both_ways(reader, writer, there, server)
-        except asyncio.CancelledError:
-            pass
+            await self._both_ways(reader, writer, there, server)
         finally:
-            del self._open[task]
-            for end in (writer, server):
-                if end is not None:
-                    end.close()
+            server.close()
 
     async def _both_ways(
         self,

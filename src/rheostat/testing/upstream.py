@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import time
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rheostat.testing import spoken
+from rheostat.testing.listener import Listener
 from rheostat.testing.step import (
     Drip,
     EchoId,
@@ -29,10 +29,8 @@ from rheostat.testing.step import (
 )
 from rheostat.testing.wire import chunk, read_body, read_head, reset, response
 
-_LARGEST_HEAD = 1 << 20
 _READ_FIRST_S = 0.02  # what was sent before a reset is read before it arrives
 _JSON = {"content-type": "application/json"}
-_GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError)
 
 
 @dataclass
@@ -64,12 +62,12 @@ class Call:
         return spoken.text_in(self.json)
 
 
-class FaultyUpstream:
+class FaultyUpstream(Listener):
     """An HTTP/1.1 server on a free port of `host`, for one scripted model; `async with` starts and stops it.
 
     Call number k does step k of `steps`; the last one repeats. It answers in plain JSON, as a chat completion or in
-    inference protocol v2, as it is asked. GET and HEAD are taken for health checks: they are answered 200, or 503 when
-    `healthy` is False, and noted in `checks`.
+    inference protocol v2, as it is asked, on every path. GET and HEAD are taken for health checks: they are answered
+    200, or 503 when `healthy` is False, and noted in `checks`.
 
     Args:
         steps: what it does; without any, every call is answered `ok`.
@@ -82,64 +80,19 @@ class FaultyUpstream:
         self, *steps: Step, host: str = "127.0.0.1", port: int = 0, seed: int = 0, labels: Sequence[str] = (),
         output: str = "probs",
     ) -> None:  # fmt: skip
+        super().__init__(host, port)
         self.calls: list[Call] = []
         self.checks: list[float] = []
         self.healthy = True
         self.running = 0
         self.most_running = 0
         self._script = Script(steps)
-        self._host, self._port = host, port
         self._labels, self._output = tuple(labels), output
         self._chance = random.Random(seed)
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> FaultyUpstream:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *ended: object) -> None:
-        await self.aclose()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """`http://host:port`, without a slash at the end; every path is answered."""
-        return f"http://{self._host}:{self._port}"
 
     def script(self, *steps: Step) -> None:
         """Do these steps from the next call on, beginning with the first."""
         self._script = Script(steps)
-
-    async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=_LARGEST_HEAD, backlog=1024)
-        self._port = self._server.sockets[0].getsockname()[1]
-
-    async def aclose(self) -> None:
-        """Stop listening and drop every connection."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
-        try:
-            with contextlib.suppress(*_GONE):
-                await self._connection(reader, writer)
-        except asyncio.CancelledError:
-            pass
-        finally:
-            self._open.discard(task)
-            writer.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if isinstance(self._script.peek(), Reset):
