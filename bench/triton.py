@@ -29,8 +29,11 @@ def installed() -> bool:
     return (_SERVER / "bin/tritonserver").exists() and _STUB.exists()
 
 
-def triton(folder: Path, port: int, sleep: Path) -> Process:
-    """Return a server, not yet started; `folder` takes its files, `sleep` holds the seconds that `texts` sleeps a batch."""
+def triton(folder: Path, port: int, sleep: Path, grpc_port: int | None = None, load: str = "*") -> Process:
+    """Return a server, not yet started; `folder` takes its files, `sleep` holds the seconds that `texts` sleeps a batch.
+
+    It speaks gRPC with a `grpc_port`, and loads all models when it starts, or only the one named by `load` ("" for none).
+    """
     if not installed():
         raise SystemExit(f"Triton is not installed: {WANTED}")
     place = folder / "triton"
@@ -48,8 +51,10 @@ def triton(folder: Path, port: int, sleep: Path) -> Process:
     command = [
         str(_SERVER / "bin/tritonserver"), f"--model-repository={place / 'models'}",
         f"--backend-directory={place / 'backends'}", f"--backend-config=python,shm-region-prefix-name={shared_memory(port)}",
-        "--model-control-mode=explicit", "--load-model=*", "--http-address=127.0.0.1", f"--http-port={port}",
-        "--allow-grpc=false", "--allow-metrics=false", "--log-info=false",
+        "--model-control-mode=explicit", *([f"--load-model={load}"] if load else []),
+        "--http-address=127.0.0.1", f"--http-port={port}",
+        *(["--allow-grpc=false"] if grpc_port is None else ["--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}"]),
+        "--allow-metrics=false", "--log-info=false",
     ]  # fmt: skip
     return Process("triton", command, f"http://127.0.0.1:{port}/v2/health/ready", folder, environment)
 

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from bench import triton
-from bench.outage_process import free_port
+from bench.outage_process import Process, free_port
 
 from rheostat.backends.inference import InferenceModel, InputTensor
-from rheostat.errors import ModelError
-from rheostat.pool.backend import RemoteBackend, Reply
+from rheostat.backends.inference_classifier import InferenceClassifier
+from rheostat.errors import ContractError, ModelError
+from rheostat.pool.backend import Reply
 from rheostat.types import Prediction
 
 if not triton.installed():
@@ -21,29 +22,50 @@ TEXT = InputTensor(name="TEXT")
 NUMBERS = InputTensor(name="X", datatype="FP32", features=("a", "b"), batched=False)
 
 
+class Real(NamedTuple):
+    """A server that runs, and where."""
+
+    process: Process
+    sleep: Path
+    urls: dict[str, str]
+
+
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     folder: Path = tmp_path_factory.mktemp("triton")
-    sleep, port = folder / "sleep", free_port()
+    sleep, port, grpc_port = folder / "sleep", free_port(), free_port()
     sleep.write_text("0")
-    server = triton.triton(folder, port, sleep)
-    server.start()
+    process = triton.triton(folder, port, sleep, grpc_port)
+    process.start()
     try:
-        asyncio.run(server.until_ready())
-        yield f"http://127.0.0.1:{port}"
+        asyncio.run(process.until_ready())
+        yield Real(process, sleep, {"http": f"http://127.0.0.1:{port}", "grpc": f"grpc://127.0.0.1:{grpc_port}"})
     finally:
-        server.kill()
+        process.kill()
         triton.sweep(port)
 
 
-def ask(root: str, rows: list[Any], **settings: Any) -> list[Reply]:
-    fixed: dict[str, Any] = {"model": "texts", "input": TEXT, "output": "PROBS", "labels": ("even", "odd")}
+@pytest.fixture(params=["http", "grpc"])
+def root(server: Real, request: pytest.FixtureRequest) -> str:
+    if request.param == "grpc":
+        pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'rheostat[grpc]'")
+    return server.urls[request.param]
 
+
+def opened(root: str, **settings: Any) -> InferenceClassifier:
+    fixed: dict[str, Any] = {"model": "texts", "input": TEXT, "output": "PROBS", "labels": ("even", "odd")}
+    backend = InferenceModel(base_url=root, **{**fixed, **settings}).open("")
+    assert isinstance(backend, InferenceClassifier)
+    return backend
+
+
+def ask(root: str, rows: list[Any], **settings: Any) -> list[Reply]:
     async def go() -> list[Reply]:
-        backend = InferenceModel(base_url=root, **{**fixed, **settings}).open("")
-        assert isinstance(backend, RemoteBackend)
+        backend = opened(root, **settings)
         try:
             return list(await backend.apredict(rows, 10.0))
+        except ModelError as error:
+            return [error] * len(rows)
         finally:
             await backend.aclose()
 
@@ -88,10 +110,11 @@ def test_numbers_without_a_batch_dimension(root: str) -> None:
     [
         ({"model": "nobody"}, "unknown model"),
         ({"version_path": "7"}, "version 7"),
-        ({"output": "NOTHING"}, "unexpected inference output"),
-        ({"input": InputTensor(name="NAME")}, "unexpected inference input"),
-        ({"input": InputTensor(name="TEXT", batched=False)}, "unexpected shape"),
-        ({"input": InputTensor(name="TEXT", datatype="FP32", features=("a",))}, "data-type"),
+        ({"output": "NOTHING"}, "no output 'NOTHING'"),
+        ({"input": InputTensor(name="NAME")}, "no input 'NAME'"),
+        ({"input": InputTensor(name="TEXT", batched=False)}, "`input.batched`"),
+        ({"input": InputTensor(name="TEXT", datatype="FP32", features=("a",))}, "takes BYTES"),
+        ({"labels": ("a", "b", "c")}, "2 numbers a row, and there are 3 labels"),
     ],
 )
 def test_what_the_operator_got_wrong(root: str, settings: dict[str, Any], told: str) -> None:
@@ -101,7 +124,75 @@ def test_what_the_operator_got_wrong(root: str, settings: dict[str, Any], told: 
     assert told in str(reply)
 
 
-def test_labels_of_another_number_are_a_fault(root: str) -> None:
-    (reply,) = ask(root, ["ab"], labels=("a", "b", "c"))
-    assert isinstance(reply, ModelError)
-    assert reply.kind == "bad_output"
+def test_rows_together_and_one_by_one_say_the_same(root: str) -> None:
+    rows = ["ab", "abc", "", "好看！", "a\x00b"] * 20
+    assert ask(root, rows) == ask(root, rows, max_rows=1)
+
+
+def test_what_triton_says_is_known_before_the_first_row(root: str) -> None:
+    async def go() -> None:
+        backend = opened(root)
+        await backend.adescribe(5.0)
+        facts = backend._facts
+        assert facts is not None
+        assert (facts.binary, facts.stacks, facts.wrong) == (root.startswith("http:"), True, ())
+        await backend.acheck(5.0)
+        with pytest.raises(ContractError, match="3 labels"):
+            await opened(root, labels=("a", "b", "c")).adescribe(5.0)
+        await backend.aclose()
+
+    asyncio.run(go())
+
+
+def test_a_model_is_unloaded_and_loaded_and_load_true_brings_it_back(root: str) -> None:
+    async def go() -> None:
+        backend, loads = opened(root), opened(root, load=True)
+        await backend.aunload(10.0)
+        with pytest.raises(ModelError):
+            await backend.acheck(5.0)
+        (gone,) = await backend.apredict(["ab"], 5.0)
+        assert isinstance(gone, ModelError)
+        assert gone.kind == "misconfigured"
+        (back,) = await loads.apredict(["ab"], 20.0)
+        assert isinstance(back, Prediction)
+        await backend.aload(20.0)
+        await backend.acheck(5.0)
+        await backend.aclose()
+        await loads.aclose()
+
+    asyncio.run(go())
+
+
+def test_time_that_is_over_and_a_server_that_dies_are_told_apart(server: Real, root: str) -> None:
+    async def go() -> list[str]:
+        kinds: list[str] = []
+
+        async def kind(timeout_s: float) -> str:
+            try:
+                (reply,) = await backend.apredict(["ab"], timeout_s)
+            except ModelError as error:
+                return error.kind
+            return reply.kind if isinstance(reply, ModelError) else reply.label
+
+        backend = opened(root)
+        kinds.append(await kind(5.0))
+        server.sleep.write_text("0.6")
+        kinds.append(await kind(0.2))
+        await asyncio.sleep(0.6)
+        waiting = asyncio.create_task(kind(5.0))
+        await asyncio.sleep(0.3)
+        server.process.kill()
+        kinds.append(await waiting)
+        await asyncio.sleep(0.1)
+        kinds.append(await kind(5.0))
+        server.sleep.write_text("0")
+        server.process.start()
+        await server.process.until_ready()
+        await asyncio.sleep(1.2)
+        kinds.append(await kind(5.0))
+        await backend.aclose()
+        return kinds
+
+    first, late, died, down, back = asyncio.run(go())
+    assert (first, late, died, back) == ("even", "timeout", "reset", "even")
+    assert down in ("connection", "reset")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rheostat.backends.reply import SUM_TOLERANCE
 from rheostat.clock import Clock, SystemClock
 from rheostat.errors import ContractError, ModelError
-from rheostat.pool.backend import Backend, ModelSettings, RemoteBackend, Reply, Row
+from rheostat.pool.backend import Backend, Describable, ModelSettings, RemoteBackend, Reply, Row
 from rheostat.types import Prediction
 
 TEXT_PROBES: tuple[str, ...] = (
@@ -20,6 +20,8 @@ TEXT_PROBES: tuple[str, ...] = (
     "🙂👍 ok",
     "word " * 2_000,
 )
+DESCRIBE_S = 3.0
+"""Seconds that a server may take at load to say what it serves."""
 _TIMED_RUNS = 3
 _SHOWN = 40
 _EXCUSED = frozenset({"input_refused", "input_too_large"})
@@ -103,8 +105,8 @@ def warm_up(name: str, backend: Backend, settings: ModelSettings) -> None:
 async def check_remote_contract(
     name: str, backend: RemoteBackend, settings: ModelSettings, timeout_s: float = 10.0
 ) -> ContractReport:
-    """Try a model elsewhere on the rows of its setting `probe`; without one it is not called, so that a start never
-    hangs on an upstream that is down.
+    """Hold what a model's server says of it to the config, where it says something, and try the model on the rows of its
+    setting `probe`; without one it is not called, so that a start never hangs on an upstream that is down.
 
     The replies are checked as in `check_contract`; the same answer twice is not asked for. A call that fails for
     another reason than the contract (no connection, no time) is no finding.
@@ -112,6 +114,13 @@ async def check_remote_contract(
     Raises:
         ContractError: with everything that was found.
     """
+    if isinstance(backend, Describable):
+        try:
+            await backend.adescribe(DESCRIBE_S)
+        except ContractError as error:
+            _refuse(name, [str(error)])
+        except ModelError as error:
+            return ContractReport(name, skipped=f"it could not be asked: {error}")
     rows = settings.probe_rows
     if not rows:
         return ContractReport(name, skipped="a remote model is tried only on its own probe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import json
 import math
 import ssl
@@ -41,6 +42,7 @@ StatusKind = Literal[
 ]
 """What an HTTP status may be made to mean by `on_status`."""
 NO_STATUS: Mapping[int, StatusKind] = {}
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class Upstream:
@@ -68,18 +70,17 @@ class Upstream:
     ) -> None:
         import aiohttp  # noqa: F401 - loaded now, at the start, and not on the event loop with the first request
 
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        bare, userinfo = url_parts(url)
+        if bare is None:
             raise ConfigError(
                 [Problem(field, None, f"expected http://host/... or https://host/..., got {masked_url(url)!r}")]
             )
         self.shown = masked_url(url)
         self._headers = {"content-type": "application/json", **{name.lower(): value for name, value in headers.items()}}
-        userinfo, _, host = parts.netloc.rpartition("@")
         if userinfo and "authorization" not in self._headers:
             token = base64.b64encode(unquote(userinfo).encode()).decode()
             self._headers["authorization"] = f"Basic {token}"
-        self._url = urlunsplit((parts.scheme, host, parts.path, parts.query, ""))
+        self._url = bare
         words = [word for value in headers.values() for word in value.split()]
         self._secrets = (*headers.values(), *(word for word in words if len(word) > 7), *secrets_in_url(url))
         self._max_retry_after_s = max_retry_after_s
@@ -87,25 +88,47 @@ class Upstream:
         self._clock = clock or SystemClock()
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 
+    def at(self, url: str) -> Upstream:
+        """Return the same endpoint's other page: same connections, headers and secrets. Closing one closes both."""
+        bare, _ = url_parts(url)
+        assert bare is not None
+        page = copy.copy(self)
+        page._url, page.shown = bare, masked_url(url)
+        return page
+
     async def ask(self, body: bytes, timeout_s: float) -> Any:
         """Post `body` and return the JSON that came back.
 
         Raises:
             ModelError: timeout, connection, bad_output (no JSON), or what the status stands for (`failure_of`).
         """
+        return self.read_json((await self.exchange(body, timeout_s))[1])
+
+    async def exchange(
+        self, body: bytes | None, timeout_s: float, more: Mapping[str, str] = NO_HEADERS
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Post `body` (None: GET) with `more` headers, and return the headers and the content that came back.
+
+        Raises:
+            ModelError: timeout, connection, or what the status stands for (`failure_of`).
+        """
         import aiohttp
 
         if timeout_s <= 0:
             raise ModelError("timeout", "no time left to ask")
         limit = None if math.isinf(timeout_s) else timeout_s
-        headers = self._headers if limit is None else {**self._headers, TIMEOUT_HEADER: str(math.ceil(limit * 1000))}
+        headers = {**self._headers, **more} if more else self._headers
+        if limit is not None:
+            headers = {**headers, TIMEOUT_HEADER: str(math.ceil(limit * 1000))}
+        method = "GET" if body is None else "POST"
+        timeout = aiohttp.ClientTimeout(total=limit)
         try:
-            async with self._session().post(
-                self._url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=limit), allow_redirects=False
+            async with self._session().request(
+                method, self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 content = await response.content.read(LARGEST + 1)
-                while len(content) <= LARGEST and (more := await response.content.read(LARGEST + 1)):
-                    content += more
+                while len(content) <= LARGEST and (more_content := await response.content.read(LARGEST + 1)):
+                    content += more_content
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
@@ -115,8 +138,16 @@ class Upstream:
             raise ModelError("bad_output", f"{self.shown} answered more than {LARGEST} bytes")
         if not 200 <= response.status < 300:
             raise self._failure(response.status, response.headers, content)
+        return response.headers, content
+
+    def read_json(self, content: bytes) -> Any:
+        """Return what an answer says in JSON; unlike stricter parsers this one reads NaN, which then counts as no number.
+
+        Raises:
+            ModelError: `bad_output` when it is none.
+        """
         try:
-            return json.loads(content)  # unlike stricter parsers it reads NaN, which then counts as no number
+            return json.loads(content)
         except (ValueError, RecursionError):
             raise ModelError("bad_output", f"{self.shown}: expected JSON, got {self._excerpt(content)}") from None
 
@@ -212,6 +243,15 @@ class Upstream:
     def _excerpt(self, content: bytes) -> str:
         # Masked before it is cut: half a key at the cut would go unseen.
         return repr(mask(content[:LARGEST].decode("utf-8", "replace"), self._secrets)[:_SHOWN])
+
+
+def url_parts(url: str) -> tuple[str | None, str]:
+    """Return the URL without user, password and fragment (None when it is no http URL), and the user and password."""
+    parts = urlsplit(url)
+    userinfo, _, host = parts.netloc.rpartition("@")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None, userinfo
+    return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), userinfo
 
 
 def broken(error: Exception) -> str:

@@ -99,6 +99,19 @@ class Switchable(Protocol):
 
 
 @runtime_checkable
+class Describable(Protocol):
+    """A remote backend whose server says what it serves; optional."""
+
+    async def adescribe(self, timeout_s: float) -> None:
+        """Hold what the server says to what the config says, within `timeout_s` seconds.
+
+        Raises:
+            ContractError: it differs.
+            ModelError: the server does not answer.
+        """
+
+
+@runtime_checkable
 class Checkable(Protocol):
     """A backend that knows how to be asked whether it is well; optional."""
 

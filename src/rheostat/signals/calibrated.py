@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from rheostat.pool.backend import Backend, RemoteBackend, Reply, Row
+from rheostat.pool.backend import Backend, Describable, RemoteBackend, Reply, Row
 from rheostat.signals.calibrator import Calibrator
 from rheostat.types import Prediction
 
@@ -60,6 +60,11 @@ class CalibratedRemote:
             ModelError: the whole call failed.
         """
         return _applied(self._calibrator, await self._backend.apredict(rows, timeout_s))
+
+    async def adescribe(self, timeout_s: float) -> None:
+        """Hold what the model's server says to what the config says, where it says something."""
+        if isinstance(self._backend, Describable):
+            await self._backend.adescribe(timeout_s)
 
     async def aclose(self) -> None:
         """Close the model."""
