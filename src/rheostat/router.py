@@ -25,6 +25,7 @@ from rheostat.results.answers import Answers
 from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.telemetry.memory import load_numbers
+from rheostat.telemetry.batches import batch_families
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 
 _log = logging.getLogger("rheostat.router")
@@ -384,6 +385,7 @@ class Router:
         self.metrics.gauge("rheostat_memory_bytes", models(lambda model: float(model.bytes)))
         for name, read in load_numbers(self._wiring.residency.tallies).items():
             self.metrics.gauge(name, read)
+        self.metrics.include(lambda: batch_families(self._wiring.plan.pool.batched))
         self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
         if self.completing is not None:
             later = self.completing.later

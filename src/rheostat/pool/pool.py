@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from rheostat.pool.batching import Batched
 from rheostat.pool.model import Model
 from rheostat.resilience.health import EjectionSettings, ejected
 from rheostat.types import PoolView
@@ -42,6 +43,11 @@ class Pool:
 
     def __contains__(self, name: object) -> bool:
         return name in self.models
+
+    @property
+    def batched(self) -> dict[str, Batched]:
+        """Those that take several requests' rows in a call."""
+        return {name: model.batched for name, model in self.models.items() if model.batched is not None}
 
     def view(self, now: float, fresh: bool = False) -> PoolView:
         """Return the state of every model as of `now`; at most VIEW_AGE_S old, or made anew when it has to be `fresh`."""

@@ -125,6 +125,7 @@ class Metrics:
         self._reviews: dict[str, float] = {}
         self._cached: dict[str, float] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float] | float]] = {}
+        self._sources: list[Callable[[], Iterable[Family]]] = []
         self._routes_there((*routes, OTHER))
 
     def allow(self, *, routes: Iterable[str] = (), models: Iterable[str] = ()) -> None:
@@ -199,6 +200,10 @@ class Metrics:
             raise ValueError(f"unknown gauge {name!r}; known: {', '.join(sorted(GAUGES))}")
         self._gauges[name] = read
 
+    def include(self, source: Callable[[], Iterable[Family]]) -> None:
+        """Put whole families on the page, read whenever it is asked for."""
+        self._sources.append(source)
+
     def render(self) -> bytes:
         """Return the page in the Prometheus text format (`text/plain; version=0.0.4`)."""
         return render(self.families())
@@ -225,6 +230,8 @@ class Metrics:
         version = (("version", self._version),)
         yield Family("rheostat_build_info", "gauge", "The running version.", [Sample("", version, 1)])
         yield from self._read_gauges()
+        for source in self._sources:
+            yield from source()
         yield from process_families()
 
     def collect(self) -> Iterator[Metric]:
