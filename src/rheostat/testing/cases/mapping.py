@@ -96,7 +96,7 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
     elif model.pool is not None:
         made["queue"] = 1_000  # who finds no free connection waits for one
     if model.batch is not None:
-        made["batch"] = {"max": model.batch.max, "wait": model.batch.wait_ms / 1_000.0}
+        made["batch"] = {"max_rows": model.batch.max, "max_wait": model.batch.wait_ms / 1_000.0}
     if isinstance(words.breaker, BreakerWords):
         made["breaker"] = given(
             failureThreshold=words.breaker.failures, timeoutSeconds=words.breaker.open_s,
