@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from rheostat.testing import Act, VirtualLoop, check_policy, run_virtual, script
 from rheostat.types import Call, Context, Decline, ModelView, Outcome, Prediction, Request
 
 NAMES = ("a", "b", "c", "d")
+WAYS = ("shortest_wait", "least_loaded", "two_choices", "weighted")
 VIEWS = st.builds(
     ModelView,
     name=st.just("x"),
@@ -48,7 +50,7 @@ def idle(*names: str, **fields: Any) -> dict[str, ModelView]:
 
 
 @given(
-    st.sampled_from(["weighted", "least_loaded", "two_choices"]),
+    st.sampled_from(WAYS),
     st.fixed_dictionaries(dict.fromkeys(NAMES, VIEWS)),
     st.fixed_dictionaries({name: st.sampled_from([0.0, 1.0, 3.0]) for name in NAMES[1:]}),
     st.one_of(st.none(), st.just("session")),
@@ -68,10 +70,10 @@ def test_it_obeys_the_laws(
     assert not best or called[0] in best
 
 
-@pytest.mark.parametrize("choose", ["least_loaded", "two_choices", "weighted"])
+@pytest.mark.parametrize("choose", WAYS)
 def test_the_chance_that_is_logged_is_the_chance(choose: str) -> None:
     views = {"a": ModelView("a", in_flight=3, latency_s=0.1), "b": ModelView("b", latency_s=0.2), "c": ModelView("c")}
-    policy = parse_policy({"balance": {"models": ["a", "b", "c"], "choose": choose}})
+    policy = parse_policy({"balance": {"models": {"a": 1, "b": 2, "c": 2}, "choose": choose}})
     said: dict[str, float] = {}
     counts: Counter[str] = Counter()
     for number in range(4000):
@@ -111,7 +113,7 @@ def test_a_session_keeps_its_model_yields_and_comes_back_once() -> None:
     assert {each: chosen(settings, idle(*"abc"), session=each, id="later") for each in sessions} == before
 
 
-@pytest.mark.parametrize("choose", ["least_loaded", "two_choices", "weighted"])
+@pytest.mark.parametrize("choose", WAYS)
 def test_a_model_on_its_ramp_is_named_as_often_as_it_may_be_asked(choose: str) -> None:
     """It is idle, so by load alone it would be named first every time, and passed over every time."""
     settings = {"models": ["a", "b", "c"], "choose": choose}
@@ -137,7 +139,7 @@ def test_a_session_follows_its_model_up_the_ramp_once() -> None:
     for session in [f"s{number}" for number in range(200)]:
         steps = [idle(*"bc") | {"a": ModelView("a", ramp=ramp)} for ramp in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)]
         on = [chosen(settings, views, session=session, id=str(number)) for number, views in enumerate(steps)]
-        changes = sum(one != two for one, two in zip(on, on[1:], strict=False))
+        changes = sum(one != two for one, two in pairwise(on))
         assert changes <= 1
         moved += changes
     assert 30 < moved < 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, log
 from typing import Literal
 
@@ -17,17 +17,19 @@ FLOOR = 0.02
 """The part of its plain share that a model keeps however badly it does, so that it is seen when it does well again."""
 DEFAULT_TAG = "default"
 Views = Mapping[str, ModelView]
+Choice = tuple[str, float, str]
+"""A model, how likely it was, and why it."""
 
 
 class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Spread requests over `models` that can answer the same, by how busy they are: `{a: 2, b: 1}` gives each a base score.
 
-    `choose: two_choices` (the default) draws two models and takes the one with the smaller (running + waiting + 1) *
-    latency / (score * share of recent calls that went well); 2 requests of 100 go to the first of the two regardless, so
-    that a model that was slow is seen when it is quick again. `least_loaded` takes the smallest (running + waiting) /
-    score; ties are drawn by score. `weighted` draws in proportion to score * share that went well / (latency * (1 + running
-    + waiting)); each model keeps at least 2 % of its share by score. A latency not known yet counts as the mean of the known
-    ones.
+    `choose: shortest_wait` (the default) takes the smallest (running + waiting + 1) * latency / (score * share of recent
+    calls that went well), `two_choices` the smaller one of two models drawn; of both, 2 requests of 100 go to one drawn
+    regardless, so that a model that was slow is seen when it is quick again. `least_loaded` takes the smallest (running +
+    waiting) / score. Ties are drawn by score. `weighted` draws in proportion to score * share that went well / (latency *
+    (1 + running + waiting)); each model keeps at least 2 % of its share by score. A latency not known yet counts as the
+    mean of the known ones.
 
     `sticky`, one of session, tenant or a meta field, gives each of its values to one model, in proportion to the scores and
     whatever the load, while that is available: a model that is out, or gone from the list, moves only its own sessions, and
@@ -44,7 +46,7 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     live = True
 
     of: tuple[str, ...] | dict[str, float] = field(name="models")
-    choose: Literal["weighted", "least_loaded", "two_choices"] = "two_choices"
+    choose: Literal["shortest_wait", "least_loaded", "two_choices", "weighted"] = "shortest_wait"
     sticky: str | None = None
     tags: str | None = None
     name: str = "balance"
@@ -67,22 +69,31 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def decide(self, ctx: Context, history: History) -> Decision:
         heard = {outcome.model: outcome for outcome in history}
-        left = {model: ctx.pool.get(model) or ModelView(model) for model in self.of}
-        if self.tags is not None:
-            left = _tagged(left, _tag(ctx.request, self.tags))
-        count = len(left)
-        while left:
-            model, propensity, reason = self._choice(ctx.request, left, count - len(left))
+        made: list[Choice] = ctx.memo.setdefault(f"balance:{id(self)}", [])
+        for number in range(len(self.of)):
+            if number == len(made):
+                choice = self._choice(ctx, [model for model, _, _ in made])
+                if choice is None:
+                    break
+                made.append(choice)
+            model, propensity, reason = made[number]
             outcome = heard.get(model)
             if outcome is None:
                 return Call((model,), reason, self.name, propensity)
             if outcome.ok:
                 return Answer({model: 1.0}, reason, self.name, propensity)
-            del left[model]
-        return Decline("every model failed" if count > 1 else "the only model failed", failed=True)
+        return Decline("every model failed" if len(made) > 1 else "the only model failed", failed=True)
 
-    def _choice(self, request: Request, left: Views, failed: int) -> tuple[str, float, str]:
-        """Return the next model, how likely that was given who failed before, and why."""
+    def _choice(self, ctx: Context, failed: Sequence[str]) -> Choice | None:
+        """Return the next model, how likely that was given who failed before and who is on a ramp, and why."""
+        request = ctx.request
+        left: Views = {model: ctx.pool.get(model) or ModelView(model) for model in self.of}
+        if self.tags is not None:
+            left = _tagged(left, _tag(request, self.tags))
+        if failed:
+            left = {model: view for model, view in left.items() if model not in failed}
+        if not left:
+            return None
         scores = self._best(request, left)
         if len(scores) == 1:
             model = next(iter(scores))
@@ -91,19 +102,18 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if key is not None:
             model = first(scores, f"balance/{self.name}", key)
             return model, scores[model] / sum(scores.values()), f"{model} has this {self.sticky}"
-        salt = f"balance/{self.name}/{failed}"
-        if self.choose == "least_loaded":
-            return _least(scores, left, salt, request.id)
-        if self.choose == "two_choices":
-            return _of_two(scores, left, salt, request.id)
-        shares = weights(scores, left)
-        model = first(shares, salt, request.id)
-        return model, shares[model], f"{model} drawn with weight {shares[model]:.4f}"
+        return _WAYS[self.choose](scores, left, f"balance/{self.name}/{len(failed)}", request.id)
 
     def _best(self, request: Request, left: Views) -> dict[str, float]:
         """Return the scores of those that may be chosen now: available, not spared by their ramp, above 0, if any is."""
-        scores = self.scores()
-        key = request.key("session")
+        scores, key = self.scores(), request.key("session")
+        able = {
+            model: scores[model]
+            for model, view in left.items()
+            if view.available and (view.ramp >= 1.0 or among(view.ramp, model, key)) and scores[model]
+        }
+        if able:
+            return able
         ranks = {
             model: (not view.available, not among(view.ramp, model, key), scores[model] == 0.0)
             for model, view in left.items()
@@ -139,30 +149,69 @@ def weights(scores: Mapping[str, float], views: Views) -> dict[str, float]:
     return {model: share / whole for model, share in floored.items()}
 
 
-def _least(scores: Mapping[str, float], views: Views, salt: str, key: str) -> tuple[str, float, str]:
-    load = {model: _busy(views[model]) / score for model, score in scores.items()}
-    least = min(load.values())
-    tied = {model: score for model, score in scores.items() if load[model] == least}
-    model = first(tied, salt, key) if len(tied) > 1 else next(iter(tied))
-    drawn = f", drawn of {len(tied)}" if len(tied) > 1 else ""
-    return model, tied[model] / sum(tied.values()), f"{model} is the least loaded ({_busy(views[model])} in hand{drawn})"
+def _weighted(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
+    shares = weights(scores, views)
+    model = first(shares, salt, key)
+    return model, shares[model], f"{model} drawn with weight {shares[model]:.4f}"
 
 
-def _of_two(scores: Mapping[str, float], views: Views, salt: str, key: str) -> tuple[str, float, str]:
-    latency = _latencies(scores, views)
-    wait = {
-        model: (_busy(views[model]) + 1) * latency[model] / (score * max(FLOOR, 1.0 - views[model].error_rate))
-        for model, score in scores.items()
-    }
+def _least_loaded(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
+    model, likely, drawn = _least({model: _busy(views[model]) / score for model, score in scores.items()}, scores, salt, key)
+    return model, likely, f"{model} is the least loaded ({_busy(views[model])} in hand{drawn})"
+
+
+def _shortest_wait(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
+    waits = _waits(scores, views)
+    model, likely, drawn = _least(waits, scores, salt, key)
+    anyhow = FLOOR / sum(scores.values())
+    if chance(f"{salt}/again", key) >= FLOOR:
+        likely = (1.0 - FLOOR) * likely + anyhow * scores[model]
+        return model, likely, f"{model} has the shortest wait ({_busy(views[model])} in hand{drawn})"
+    other = first(scores, f"{salt}/other", key)
+    likely = anyhow * scores[other] + (
+        (1.0 - FLOOR) * likely * scores[other] / scores[model] if waits[other] == waits[model] else 0.0
+    )
+    return other, likely, f"{other} drawn whatever its wait, to see how it does"
+
+
+def _two_choices(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
+    waits = _waits(scores, views)
     models = list(scores)
     count = len(models)
     at = int(chance(f"{salt}/one", key) * count)
     other = int(chance(f"{salt}/two", key) * (count - 1))
     one, two = models[at], models[other + (other >= at)]
-    model = two if wait[two] < wait[one] and chance(f"{salt}/again", key) >= FLOOR else one
-    beaten = sum([1.0 if wait[each] > wait[model] else 0.5 for each in models if wait[each] >= wait[model]]) - 0.5
+    model = two if waits[two] < waits[one] and chance(f"{salt}/again", key) >= FLOOR else one
+    beaten = sum([1.0 if waits[each] > waits[model] else 0.5 for each in models if waits[each] >= waits[model]]) - 0.5
     likely = (1.0 - FLOOR) * 2.0 * beaten / (count * (count - 1)) + FLOOR / count
     return model, likely, f"{model} ({_busy(views[model])} in hand) of the two drawn, {one} and {two}"
+
+
+_WAYS: dict[str, Callable[[Mapping[str, float], Views, str, str], Choice]] = {
+    "shortest_wait": _shortest_wait,
+    "least_loaded": _least_loaded,
+    "two_choices": _two_choices,
+    "weighted": _weighted,
+}
+
+
+def _least(loads: Mapping[str, float], scores: Mapping[str, float], salt: str, key: str) -> Choice:
+    """Return the model with the smallest load, one of several drawn by score; how likely it was; and that it was drawn."""
+    least = min(loads.values())
+    tied = {model: scores[model] for model, load in loads.items() if load == least}
+    if len(tied) == 1:
+        return next(iter(tied)), 1.0, ""
+    model = first(tied, salt, key)
+    return model, tied[model] / sum(tied.values()), f", drawn of {len(tied)}"
+
+
+def _waits(scores: Mapping[str, float], views: Views) -> dict[str, float]:
+    """Return how long a request would take at each model, longer the smaller its score and the more calls fail."""
+    latency = _latencies(scores, views)
+    return {
+        model: (_busy(views[model]) + 1) * latency[model] / (score * max(FLOOR, 1.0 - views[model].error_rate))
+        for model, score in scores.items()
+    }
 
 
 def _busy(view: ModelView) -> int:
@@ -172,9 +221,11 @@ def _busy(view: ModelView) -> int:
 def _latencies(models: Iterable[str], views: Views) -> dict[str, float]:
     """Return every model's latency in seconds, the mean of the known ones where there is none, 1 where there are none."""
     known = {model: views[model].latency_s for model in models}
-    told = [latency for latency in known.values() if latency > 0.0]
+    if 0.0 not in known.values():
+        return known
+    told = [latency for latency in known.values() if latency]
     mean = sum(told) / len(told) if told else 1.0
-    return {model: latency if latency > 0.0 else mean for model, latency in known.items()}
+    return {model: latency or mean for model, latency in known.items()}
 
 
 def _value(request: Request, kind: str) -> str | None:

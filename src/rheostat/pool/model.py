@@ -98,6 +98,7 @@ class Model:
         self.misconfigured: str | None = None  # what it said when it last refused us, until it answers again
         self.on_change: Callable[[], None] = lambda: None
         self.retries_refused = 0
+        self._answers = 1 if self.latency_s else 0  # the first ones count alike: one of them alone says little
         self._calls = 0  # begun since the retry budget was last looked at
         self._retries: RetryTokens | None = None
         self._error_rate = 0.0
@@ -187,7 +188,8 @@ class Model:
             self._adapt(failure, elapsed_s, now)
         self.throughput = throughputs.ended(self.throughput, failure is None, now)
         if failure is None:
-            self.latency_s += _SMOOTHING * (elapsed_s - self.latency_s) if self.latency_s else elapsed_s
+            self._answers += 1
+            self.latency_s += max(_SMOOTHING, 1.0 / self._answers) * (elapsed_s - self.latency_s)
             if self.inline and self.latency_s > DEMOTE_S and self.settings.run == "auto":
                 self.inline = False
                 self._bound_by_threads()

@@ -1,4 +1,4 @@
-"""How many calls a second a model can be expected to finish, forecast from short windows. Pure, `(state, event, now) -> state`.
+"""Calls a second that a model can be expected to finish, forecast from short windows. Pure, `(state, event, now) -> state`.
 
 A window is a second in which the model was busy (time without a call says nothing of what it can do), or longer, until a
 call finishes. The forecast is the exponentially weighted mean of the windows' rates. A model that stops finishing calls is
