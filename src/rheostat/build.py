@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from rheostat.config import Loaded, RecordSettings
+from rheostat.config import Config, Loaded, RecordSettings
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
@@ -92,9 +92,15 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         raise ConfigError(problems, loaded.path)
     pool = Pool(models, tuple(route.models or tuple(models) for route in config.routes.values()), config.health)
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
-    plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=config.server.max_in_flight)
+    most, tenants = config.server.max_in_flight, _tenants(config)
+    plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=most, tenants=tenants)
     again = structs.replace(plan, lanes={name: _completing(lane) for name, lane in lanes.items()})
     return Wiring(plan=plan, completing=again, loaded=loaded, residency=residency, model_stamps=stamps, scorers=scorers)
+
+
+def _tenants(config: Config) -> dict[str, int]:
+    """Return the tenants that may have only so many requests in flight."""
+    return {key.tenant: key.max_in_flight for key in config.keys if key.tenant is not None and key.max_in_flight}
 
 
 def _unmapped(loaded: Loaded, models: Mapping[str, Model]) -> list[Problem]:

@@ -100,7 +100,7 @@ class Completing:
             max_cost=None if waiting.max_cost == float("inf") else waiting.max_cost,
             request_id=waiting.request_id,
         )
-        served = await self._serve(structs.replace(request, completing=True))
+        served = await self._serve(structs.replace(request, completing=True, priority="low"))
         return Reply(served.record, served.prediction, served.error)
 
     def rooms(self, workers: int) -> dict[str, Room]:

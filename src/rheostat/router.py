@@ -27,6 +27,7 @@ from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.telemetry.memory import load_numbers
 from rheostat.telemetry.batches import batch_families
 from rheostat.types import Feedback, Request, RouteRecord, text_of
+from rheostat.types.priority import Priority
 
 _log = logging.getLogger("rheostat.router")
 
@@ -131,6 +132,7 @@ class Router:
         route: str = "default",
         session: str | None = None,
         tenant: str | None = None,
+        priority: Priority = "normal",
         timeout_s: float | None = None,
         max_cost: float | None = None,
         force_model: str | None = None,
@@ -158,6 +160,7 @@ class Router:
             route=route,
             session=session,
             tenant=tenant,
+            priority=priority,
             received=now,
             deadline=now + limit if limit else float("inf"),
             max_cost=most if max_cost is None else min(most, max_cost),

@@ -89,6 +89,14 @@ CLASHES = [
         {"keys[0].key": "a client's key must not be the admin secret"},
     ),
     (GOOD.replace("port: 8081", "port: 9090"), {"admin.port": "the gateway listens on 9090 too"}),
+    (
+        BASE + "keys: [{key: abc, max_in_flight: 2}]\n",
+        {"keys[0].max_in_flight": "limit of a tenant: name the key's `tenant`"},
+    ),
+    (
+        BASE + "keys: [{key: abc, tenant: t, max_in_flight: 2}, {key: abd, tenant: t}]\n",
+        {"keys[1].max_in_flight": "is 0, but keys[0] of the same tenant says 2"},
+    ),
     (BASE + "keys: [{key: abc}, {key: abc}]\n", {"keys[1].key": "the same key as keys[0]"}),
     (
         with_policy(

@@ -37,6 +37,7 @@ def check_access(draft: Draft) -> None:
 
 def _keys(draft: Draft, keys: dict[int, KeySettings]) -> None:
     seen: dict[str, int] = {}
+    tenants: dict[str, tuple[int, int]] = {}
     for index, settings in keys.items():
         path = f"keys[{index}]"
         if settings.key is None:  # wrong, which was said already
@@ -48,5 +49,12 @@ def _keys(draft: Draft, keys: dict[int, KeySettings]) -> None:
         if settings.key in seen:
             draft.wrong(f"{path}.key", f"the same key as keys[{seen[settings.key]}]")
         seen.setdefault(settings.key, index)
+        if settings.max_in_flight and settings.tenant is None:
+            draft.wrong(f"{path}.max_in_flight", "is the limit of a tenant: name the key's `tenant`")
+        elif settings.tenant is not None:
+            first = tenants.setdefault(settings.tenant, (index, settings.max_in_flight))
+            if first[1] != settings.max_in_flight:
+                told = f"is {settings.max_in_flight}, but keys[{first[0]}] of the same tenant says {first[1]}"
+                draft.wrong(f"{path}.max_in_flight", f"{told}; say the same")
         for number, route in enumerate(settings.routes):
             draft.exists(f"{path}.routes[{number}]", route, draft.routes, "route")

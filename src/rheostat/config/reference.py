@@ -25,6 +25,7 @@ from rheostat.pool import ModelSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.resilience.limit import LimitSettings
 from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.residency import MemorySettings
 from rheostat.resilience.retry import RetryBudgetSettings
@@ -102,7 +103,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks += _section("## models.NAME", ModelSettings)
     blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
     blocks += _section("### health", HealthSettings) + _section("### stream", StreamLimits)
-    blocks += _section("### retry_budget", RetryBudgetSettings)
+    blocks += _section("### retry_budget", RetryBudgetSettings) + _section("### adaptive", LimitSettings)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)

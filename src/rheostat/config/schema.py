@@ -14,6 +14,7 @@ from rheostat.resilience.spend import SpendSettings
 from rheostat.results.settings import ResultSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
+from rheostat.types.priority import Priority
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -59,12 +60,16 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One client's key. `may_force` allows `route.force_model` and `route.skip_route`; `routes` limits where it may go
-    (default: everywhere)."""
+    (default: everywhere). `priority` (high, normal or low) says who goes first where not all can be served; a client may ask
+    for less by the header `x-rheostat-priority`. `max_in_flight` requests of its tenant may be served at a time (0:
+    unlimited), the next gets 429; keys of one tenant say the same."""
 
     key: str
     tenant: str | None = None
     may_force: bool = False
     routes: tuple[str, ...] = ()
+    priority: Priority = "normal"
+    max_in_flight: Count = 0
 
     def __repr__(self) -> str:
         return f"KeySettings(key=***, tenant={self.tenant!r}, may_force={self.may_force}, routes={self.routes})"
@@ -84,8 +89,9 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gateway. `port: 0` takes any free port. `max_body` is in bytes; `max_in_flight` requests at a time (0:
-    unlimited), the next gets 503; `max_batch` rows in one list; slow clients are cut off after `header_timeout` and
-    `body_timeout`; a stopping gateway gives requests in flight `drain` to finish (0: it does not wait)."""
+    unlimited), the next gets 503: one of low priority at 80 % of that, one of high priority at a tenth more; `max_batch`
+    rows in one list; slow clients are cut off after `header_timeout` and `body_timeout`; a stopping gateway gives requests
+    in flight `drain` to finish (0: it does not wait)."""
 
     host: str = "127.0.0.1"
     port: Port = 8080

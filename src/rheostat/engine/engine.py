@@ -10,13 +10,14 @@ from functools import partial
 from msgspec import Struct
 
 from rheostat.clock import Clock
+from rheostat.engine.admission import Admission
 from rheostat.engine.averaging import Fields, note_means, with_means
 from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.record import status_of, summary
 from rheostat.engine.stream import Outlet, may_stream, settle
-from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, Overloaded, RheostatError
+from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
@@ -51,12 +52,16 @@ class Lane(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """One version of the configuration, wired: what a request takes hold of when it arrives and keeps to its end."""
+    """One version of the configuration, wired: what a request takes hold of when it arrives and keeps to its end.
+
+    `max_in_flight` requests are served at a time (0: any number), and of the `tenants` named so many each.
+    """
 
     version: str
     lanes: Mapping[str, Lane]
     pool: Pool
     max_in_flight: int = 0
+    tenants: Mapping[str, int] = {}
 
 
 class Served(Struct, frozen=True):
@@ -88,21 +93,27 @@ class Engine:
         self.observers = tuple(observers)
         self.answers = answers
         self.executor = Executor(clock)
-        self.in_flight = 0
+        self.admission = Admission()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests being served now."""
+        return self.admission.in_flight
 
     async def serve(self, plan: Plan, request: Request, outlet: Outlet | None = None) -> Served:
         """Take one request from arrival to answer; never raises except when cancelled.
 
         With an `outlet` the model that has the last word streams into it, where it can.
         """
+        lane: Lane | None = None
         try:
-            lane = self._admit(plan, request)
+            lane = _lane(plan, request)
+            tenant = self.admission.enter(request, plan.max_in_flight, plan.tenants)
         except RheostatError as error:
-            return self._finished(plan, None, request, None, Ending(error=error), 0.0)
+            return self._finished(plan, lane, request, None, Ending(error=error), 0.0)
         journey: Journey | None = None
         waited = 0.0
         running: dict[asyncio.Task[Outcome], str] = {}
-        self.in_flight += 1
         try:
             context = self._context(plan, lane, request)
             if lane.route.fallback.cached:
@@ -147,23 +158,9 @@ class Engine:
             fault = RheostatError(f"{type(error).__name__}: {error}")
             return self._finished(plan, lane, request, journey, Ending(error=fault), waited)
         finally:
-            self.in_flight -= 1
+            self.admission.leave(tenant, self.clock.monotonic() - request.received)
             for task in running:
                 task.cancel()
-
-    def _admit(self, plan: Plan, request: Request) -> Lane:
-        lane = plan.lanes.get(request.route)
-        if lane is None:
-            raise NotFound(f"no route named {request.route[:80]!r}; known: {', '.join(plan.lanes)}", "route")
-        if request.force_model is not None and request.force_model not in lane.route.links:
-            known = ", ".join(lane.route.links)
-            raise BadRequest(
-                f"no model named {request.force_model[:80]!r} on the route {lane.name!r}; it has {known}",
-                "route.force_model",
-            )
-        if plan.max_in_flight and self.in_flight >= plan.max_in_flight:
-            raise Overloaded(f"{self.in_flight} requests are in flight, the limit is {plan.max_in_flight}")
-        return lane
 
     def _context(self, plan: Plan, lane: Lane, request: Request) -> Context:
         signals: dict[str, float] = {}
@@ -300,6 +297,19 @@ class Engine:
             error=str(error) if error is not None else None,
             error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
         )
+
+
+def _lane(plan: Plan, request: Request) -> Lane:
+    lane = plan.lanes.get(request.route)
+    if lane is None:
+        raise NotFound(f"no route named {request.route[:80]!r}; known: {', '.join(plan.lanes)}", "route")
+    if request.force_model is not None and request.force_model not in lane.route.links:
+        known = ", ".join(lane.route.links)
+        raise BadRequest(
+            f"no model named {request.force_model[:80]!r} on the route {lane.name!r}; it has {known}",
+            "route.force_model",
+        )
+    return lane
 
 
 def _cut(outcome: Outcome) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import uuid_utils
 
 from rheostat.errors import BadRequest, TooLarge, UnsupportedType
+from rheostat.types.priority import RANKS, Priority, lower_of
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
 """Names in lower case with their values, as ASGI gives them."""
@@ -17,7 +18,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 WANTED = frozenset(
     (
         b"authorization", b"content-encoding", b"content-length", b"content-type", b"traceparent", b"x-api-key",
-        b"x-request-id", b"x-rheostat-session", b"x-rheostat-timeout-ms",
+        b"x-request-id", b"x-rheostat-priority", b"x-rheostat-session", b"x-rheostat-timeout-ms",
     )
 )  # fmt: skip
 """The headers that change what the gateway does."""
@@ -127,6 +128,22 @@ def timeout_s(found: Mapping[bytes, bytes], option_ms: float | None) -> float | 
             number = math.nan
         limits.append(_positive(number, "x-rheostat-timeout-ms"))
     return min(limits) / 1000.0
+
+
+def priority_of(found: Mapping[bytes, bytes], allowed: Priority) -> Priority:
+    """Return how urgent the request is: what `x-rheostat-priority` says, but no more than its key is allowed.
+
+    Raises:
+        BadRequest: the header is none of high, normal and low.
+    """
+    given = found.get(b"x-rheostat-priority")
+    if given is None:
+        return allowed
+    name = given.decode("latin-1").strip().lower()
+    for asked in RANKS:
+        if name == asked:
+            return lower_of(asked, allowed)
+    raise BadRequest(f"a priority is one of {', '.join(RANKS)}", "x-rheostat-priority")
 
 
 def cost_limit(given: float | None) -> float | None:

@@ -28,6 +28,7 @@ _ERRORS = {
 }
 
 _SESSION = {"type": "string", "maxLength": 256}
+_PRIORITY = {"enum": ["high", "normal", "low"]}
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9._:-]{1,64}$"}
 
 
@@ -83,6 +84,7 @@ def _paths() -> dict[str, Any]:
                 "parameters": [
                     _header("x-rheostat-session", "The session; wins over `meta.session`.", _SESSION),
                     _header("x-rheostat-timeout-ms", "A shorter time limit.", {"type": "number", "exclusiveMinimum": 0}),
+                    _header("x-rheostat-priority", "How urgent it is; never more than the key is allowed.", _PRIORITY),
                     _header("x-request-id", "A name for this request.", _ID),
                 ],
                 "requestBody": _body("PredictBody"),

@@ -139,6 +139,7 @@ class PredictApi:
             session=session_of(found, meta),
             tenant=key.tenant if key is not None else None,
             priority=priority_of(found, key.priority if key is not None else "normal"),
+            priority=priority_of(found, key.priority if key is not None else "normal"),
             timeout_s=timeout_s(found, options.timeout_ms),
             max_cost=cost_limit(options.max_cost),
             force_model=options.force_model,
