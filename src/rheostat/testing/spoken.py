@@ -41,10 +41,14 @@ def text_in(body: Any) -> str:
 
 
 def answered(step: Step, path: str, body: Any, labels: Sequence[str], output: str) -> bytes | None:
-    """Return the body of a good answer to `body`, or None when the step has none for it.
+    """Return the body of a good answer to `body`, or None when the step has none for it; `rows` are answered in one.
 
     `labels` is the order of the scores in an answer of protocol v2, `output` the name of its tensor.
     """
+    if isinstance(body, Mapping) and isinstance(body.get("rows"), list):
+        each = [answered(step, path, {"data": row}, labels, output) for row in body["rows"]]
+        good = [json.loads(answer) for answer in each if answer is not None]
+        return _json({"answers": good}) if len(good) == len(each) else None
     protocol = asked_in(path, body)
     if isinstance(step, Scores):
         values = dict(step.values)

@@ -77,6 +77,9 @@ def _model(name: str, model: ModelWords, words: ConfigWords, url: str) -> dict[s
         }  # fmt: skip
     elif model.input is not None or model.output is not None or model.n is not None:
         raise CaseError(f"models.{name}: `input`, `output` and `n` belong to `type: kserve_v2`")
+    elif model.batch is not None:
+        together = "rheostat.testing.cases.together:Together"
+        made = {"backend": "python", "callable": together, "args": {"url": f"{url}/predict"}}
     else:
         made = {"backend": "http", "url": f"{url}/predict"}
     if model.n is not None:
