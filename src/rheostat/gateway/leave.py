@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from rheostat.gateway.body import Receive
+
+T = TypeVar("T")
 
 
 class ClientGone(Exception):
@@ -22,3 +25,23 @@ async def wait_for_leave(receive: Receive, task: asyncio.Task[Any]) -> None:
 def left(watcher: asyncio.Task[None]) -> bool:
     """Return whether a task of `wait_for_leave` saw the client leave."""
     return watcher.done() and not watcher.cancelled()
+
+
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Do the work while watching the client: when it leaves, the work stops.
+
+    Raises:
+        ClientGone: it left.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    watcher = asyncio.ensure_future(wait_for_leave(receive, task))
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if left(watcher):
+            task.uncancel()
+            raise ClientGone from None
+        raise
+    finally:
+        watcher.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -38,8 +38,9 @@ from rheostat.gateway.headers import (
     traced,
 )
 from rheostat.gateway.keys import Keyring, allow_force, allow_route
-from rheostat.gateway.leave import ClientGone, left, wait_for_leave
+from rheostat.gateway.leave import ClientGone, while_connected
 from rheostat.gateway.results import row_answer, send_promise
+from rheostat.gateway.rows import in_parallel, in_turns
 from rheostat.gateway.stream import StreamAnswer
 
 if TYPE_CHECKING:
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from rheostat.router import Router
     from rheostat.types import Request
 
-BATCH_WORKERS = 32
-"""Rows of one list that are served at a time when their models do not answer on the spot."""
-_TURN = 16
 _log = logging.getLogger("rheostat.gateway")
 
 
@@ -62,7 +60,7 @@ class PredictApi:
         self.draining = False
         self._config: Config | None = None
         self._keyring = Keyring(())
-        self._route_headers = RouteHeaders()
+        self.route_headers = RouteHeaders()
 
     def caller(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
         """Return the settings of the caller's key, by the config now in force; None where no keys are configured.
@@ -92,16 +90,17 @@ class PredictApi:
             if body is None:
                 return
             asked = parse(body, PredictBody)
-            self._allow(key, asked.route)
+            self.allow(key, asked.route)
             if asked.items is not UNSET:
                 await self._batch(asked, raw, found, key, known_id, receive, send)
                 return
-            request = self._request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
+            request = self.request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
             router = self.router
             if asked.route.stream:
                 await StreamAnswer(router, send, lambda: self.draining, self._respond).serve(request, receive)
                 return
-            served = await (router.serve(request) if router.is_quick(request.route) else self._watched(request, receive))
+            serving = router.serve(request)
+            served = await (serving if router.is_quick(request.route) else while_connected(receive, serving))
             await self._respond(served, send)
         except ClientGone:
             return
@@ -115,13 +114,14 @@ class PredictApi:
         finally:
             self.active -= 1
 
-    def _allow(self, key: KeySettings | None, options: RouteOptions) -> None:
+    def allow(self, key: KeySettings | None, options: RouteOptions) -> None:
+        """Raise `Forbidden` when the caller may not go this way."""
         if options.force_model is not None or options.skip_route:
             allow_force(key)
         if key is not None:
             allow_route(key, options.name)
 
-    def _request(
+    def request(
         self,
         row: Any,
         meta: Mapping[str, Any],
@@ -131,6 +131,11 @@ class PredictApi:
         key: KeySettings | None,
         known_id: str,
     ) -> Request:
+        """Make a row's request, which arrives now.
+
+        Raises:
+            BadRequest: an option or a header cannot be used.
+        """
         return self.router.request(
             row,
             meta=traced(found, meta),
@@ -138,7 +143,6 @@ class PredictApi:
             route=options.name,
             session=session_of(found, meta),
             tenant=key.tenant if key is not None else None,
-            priority=priority_of(found, key.priority if key is not None else "normal"),
             priority=priority_of(found, key.priority if key is not None else "normal"),
             timeout_s=timeout_s(found, options.timeout_ms),
             max_cost=cost_limit(options.max_cost),
@@ -153,7 +157,7 @@ class PredictApi:
             await self._respond_error(served, served.error, send)
             return
         answer = answer_of(served)
-        headers = self._route_headers.of(record, answer.data.route_info.attempts)
+        headers = self.route_headers.of(record, answer.data.route_info.attempts)
         headers.append((b"x-rheostat-request-id", record.id.encode()))
         if self.draining:
             headers.append((b"connection", b"close"))
@@ -167,25 +171,6 @@ class PredictApi:
         if http_status(error) == 500:
             _log.error("request %s failed inside: %s", known_id, error)
         await send_error(send, error, known_id, None, UNSET if promise is None else promised(promise))
-
-    async def _watched(self, request: Request, receive: Receive) -> Served:
-        """Serve while watching the client: when it leaves, the work stops.
-
-        Raises:
-            ClientGone: it left.
-        """
-        task = asyncio.current_task()
-        assert task is not None
-        watcher = asyncio.ensure_future(wait_for_leave(receive, task))
-        try:
-            return await self.router.serve(request)
-        except asyncio.CancelledError:
-            if left(watcher):
-                task.uncancel()
-                raise ClientGone from None
-            raise
-        finally:
-            watcher.cancel()
 
     async def _batch(
         self,
@@ -213,7 +198,7 @@ class PredictApi:
             own_id = f"{known_id}.{index}"
             try:
                 item = item_of(items[index], index)
-                request = self._request(item.row(), item.meta, asked.route, raw, found, key, own_id)
+                request = self.request(item.row(), item.meta, asked.route, raw, found, key, own_id)
                 served = await self.router.serve(request)
                 answers[index] = row_answer(served)
             except RheostatError as error:
@@ -222,46 +207,11 @@ class PredictApi:
                 _log.exception("row %s failed inside", own_id)
                 answers[index] = error_of(error, own_id)
 
-        order = iter(range(len(items)))
         if self.router.is_quick(asked.route.name):
-            await _in_turns(order, one)
+            await in_turns(len(items), one)
         else:
-            await self._in_parallel(order, one, receive, key.max_in_flight if key is not None else 0)
+            most = key.max_in_flight if key is not None else 0
+            await while_connected(receive, in_parallel(len(items), one, most))
         done = [answer for answer in answers if answer is not None]
         headers = [(b"x-rheostat-request-id", known_id.encode())]
         await send_page(send, 200, encoded(BatchAnswer(0, known_id, done)), b"application/json", headers)
-
-    async def _in_parallel(self, order: Iterator[int], one: Any, receive: Receive, most: int) -> None:
-        """Serve rows, some at a time, `most` of them if that is not 0, while watching the client.
-
-        Raises:
-            ClientGone: it left; rows in flight are stopped, the others are not begun.
-        """
-
-        async def worker() -> None:
-            for index in order:
-                await one(index)
-
-        task = asyncio.current_task()
-        assert task is not None
-        watcher = asyncio.ensure_future(wait_for_leave(receive, task))
-        workers = [asyncio.ensure_future(worker()) for _ in range(min(BATCH_WORKERS, most or BATCH_WORKERS))]
-        try:
-            await asyncio.gather(*workers)
-        except asyncio.CancelledError:
-            if left(watcher):
-                task.uncancel()
-                raise ClientGone from None
-            raise
-        finally:
-            watcher.cancel()
-            for running in workers:
-                running.cancel()
-
-
-async def _in_turns(order: Iterator[int], one: Any) -> None:
-    """Serve rows one after another, letting other requests in between."""
-    for index in order:
-        await one(index)
-        if index % _TURN == _TURN - 1:
-            await asyncio.sleep(0)
