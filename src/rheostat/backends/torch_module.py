@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rheostat.errors import WeightsError
@@ -116,18 +116,23 @@ def _holds_tensors(value: Any, depth: int = 3) -> bool:
 
 def _slots(module: Any) -> list[_Slot]:
     slots: dict[int, _Slot] = {}
-    for name, tensor in _named(module):
-        slots.setdefault(id(tensor), _Slot(tensor, [], [])).names.append(name)
-    for owner in module.modules():
-        for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
-            if tensor is not None:
-                slots[id(tensor)].places.append((owner, key))
+    _gather(module, "", slots, set())
     return list(slots.values())
 
 
-def _named(module: Any) -> Iterator[tuple[str, Any]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
+def _gather(module: Any, prefix: str, slots: dict[int, _Slot], seen: set[int]) -> None:
+    """Note every tensor in and below the module; one that is reached on two ways has two names, but one place."""
+    for held in (module._parameters, module._buffers):
+        for key, tensor in held.items():
+            if tensor is not None:
+                slot = slots.setdefault(id(tensor), _Slot(tensor, [], []))
+                slot.names.append(prefix + key)
+                if id(module) not in seen:
+                    slot.places.append((module, key))
+    seen.add(id(module))
+    for key, child in module._modules.items():
+        if child is not None:
+            _gather(child, f"{prefix}{key}.", slots, seen)
 
 
 def _listed(what: str, names: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -63,10 +64,24 @@ def read_tensors(path: str | Path) -> TensorSet:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            return _manifest(path, file.read()) if path.suffix == ".json" else _safetensors(path, file)
+        found = path.stat()
+        read = _read(path.absolute(), found.st_ino, found.st_mtime_ns, found.st_size)
+        for name, each in read.tensors.items():
+            if each.sha256 and os.stat(each.path).st_size != each.size:
+                raise WeightsError(f"{path.name}: tensor {name!r} is cut off in the store: {each.path}")
+    except FileNotFoundError as error:
+        lost = "" if error.filename == str(path) else ": a tensor is not in the store any more"
+        raise WeightsError(f"{path} cannot be read{lost}: {error.filename} is not there") from error
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror}") from error
+    return read
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, inode: int, changed: int, size: int) -> TensorSet:  # noqa: ARG001
+    """What a file says, read once as long as it does not change: a switch reads the same base again and again."""
+    with path.open("rb") as file:
+        return _manifest(path, file.read()) if path.suffix == ".json" else _safetensors(path, file)
 
 
 def blob_path(store: Path, sha256: str) -> Path:
@@ -160,8 +175,6 @@ def _manifest(path: Path, content: bytes) -> TensorSet:
         size = expected_size(each.dtype, each.shape)
         if size is None or min(each.shape, default=0) < 0 or not _HASH.fullmatch(each.sha256):
             raise WeightsError(f"{path.name} contradicts itself about tensor {name!r}")
-        blob = blob_path(path.absolute().parent.parent, each.sha256)
-        if not blob.is_file() or blob.stat().st_size != size:
-            raise WeightsError(f"{path.name}: tensor {name!r} is not in the store any more, or cut off: {blob}")
+        blob = blob_path(path.parent.parent, each.sha256)
         tensors[name] = Tensor(dtype=each.dtype, shape=each.shape, path=str(blob), offset=0, size=size, sha256=each.sha256)
     return TensorSet(tensors, read.metadata)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
-from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ SIZES = {
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
 """Bytes of one number, by the names of the safetensors format."""
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 class Tensor(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Tensor(Struct, frozen=True, kw_only=True):
             WeightsError: the file is gone.
         """
         try:
-            found = Path(self.path).stat()
+            found = os.stat(self.path)
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be read: {error.strerror}") from error
         return (self.path, found.st_ino, found.st_mtime_ns, self.offset, self.size)
@@ -81,17 +81,18 @@ def copy_bytes(tensor: Tensor, out: IO[bytes] | None) -> str:
     """
     found = hashlib.sha256()
     left = tensor.size
+    room = memoryview(bytearray(min(left, _CHUNK)))
     try:
-        with Path(tensor.path).open("rb") as file:
+        with open(tensor.path, "rb", buffering=0) as file:
             file.seek(tensor.offset)
             while left:
-                chunk = file.read(min(left, _CHUNK))
-                if not chunk:
+                got = file.readinto(room[:left])
+                if not got:
                     raise WeightsError(f"{tensor.path} is cut off: {left} bytes of a tensor are missing")
-                left -= len(chunk)
-                found.update(chunk)
+                left -= got
+                found.update(room[:got])
                 if out is not None:
-                    out.write(chunk)
+                    out.write(room[:got])
     except OSError as error:
         raise WeightsError(f"{tensor.path} cannot be read: {error.strerror}") from error
     return found.hexdigest()
