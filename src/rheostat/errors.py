@@ -122,17 +122,6 @@ class TooMany(ClientError):
         self.retry_after_s = retry_after_s
 
 
-class TooMany(ClientError):
-    """The caller has as many requests in flight as it may; `retry_after_s` says when to come back."""
-
-    status = 429
-    type = "too_many_requests"
-
-    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
 class Problem(NamedTuple):
     """One mistake in a file: where, what, and what to write instead."""
 

@@ -24,8 +24,8 @@ from rheostat.resilience.holds import Holds
 from rheostat.results.answers import Answers
 from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
-from rheostat.telemetry.memory import load_numbers
 from rheostat.telemetry.batches import batch_families
+from rheostat.telemetry.memory import load_numbers
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 from rheostat.types.priority import Priority
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from rheostat.engine.engine import Served
-from rheostat.errors import ClientError, ModelError, NoAnswer, Overloaded, RheostatError, TooMany, TooMany, http_status
+from rheostat.errors import ClientError, ModelError, NoAnswer, Overloaded, RheostatError, TooMany, http_status
 from rheostat.results.result import Promise
 from rheostat.types import RouteRecord
 from rheostat.types.text import well_formed
