@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
+import asyncio
+import json
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_wire import Reply, ask, until
+import pytest
+from gateway_wire import ask, until
+from tests.results.switched import Switched, done, free_port, hurry
 
-from rheostat.gateway.handle import ServerHandle
+from rheostat.results.webhook import signature
+from rheostat.testing import FaultyUpstream
+from rheostat.testing import step as do
 
-MODELS = """
-from pathlib import Path
-
-DOWN = Path(__file__).with_name("down")
-
-def large(row):
-    if DOWN.exists():
-        raise RuntimeError("out of order")
-    return "yes", 0.9
-"""
+SECRET = "a secret of some length"
 CONFIG = """
 models:
   large: &large {callable: "MODULE:large", backend: python, each: true, version: "3", run: inline,
@@ -48,35 +37,18 @@ keys:
 """
 
 
-def write(folder: Path, more: str = "") -> str:
-    module = f"l4_http_{folder.name}"
-    (folder / f"{module}.py").write_text(MODELS)
-    path = folder / "rheostat.yaml"
-    path.write_text(CONFIG.replace("MODULE", module) + more)
-    return str(path)
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
 
 
-@contextmanager
-def gateway(folder: Path, more: str = "") -> Iterator[ServerHandle]:
-    with ServerHandle(write(folder, more)) as handle:
-        (folder / "down").touch()
-        yield handle
+@pytest.fixture
+def pool(tmp_path: Path) -> Switched:
+    return Switched(tmp_path, CONFIG)
 
 
-def done(url: str, path: str, headers: dict[str, str] | None = None) -> Reply:
-    found: list[Reply] = []
-
-    def is_over() -> bool:
-        found.append(ask(url, path, headers=headers))
-        time.sleep(0.05)
-        return found[-1].status != 202
-
-    until(is_over)
-    return found[-1]
-
-
-def test_a_request_that_nobody_can_answer_gets_202_and_its_answer_later(tmp_path: Path) -> None:
-    with gateway(tmp_path) as handle:
+def test_a_request_that_nobody_can_answer_gets_202_and_its_answer_later(pool: Switched) -> None:
+    with pool.gateway() as handle:
         reply = ask(handle.url, body={"data": "is it?"}, headers={"x-request-id": "my-1"})
         assert reply.status == 202
         result = reply.json["result"]
@@ -88,7 +60,7 @@ def test_a_request_that_nobody_can_answer_gets_202_and_its_answer_later(tmp_path
         assert (waiting.status, waiting.json) == (202, reply.json)
         assert int(waiting.headers["retry-after"]) >= 1
         assert ask(handle.url, result["url"], body={}).status == 405
-        (tmp_path / "down").unlink()
+        pool.up()
         answer = done(handle.url, result["url"])
         assert answer.status == 200
         assert answer.json["request_id"] == "my-1"
@@ -101,7 +73,7 @@ def test_a_request_that_nobody_can_answer_gets_202_and_its_answer_later(tmp_path
 
 def test_only_the_one_who_was_promised_sees_a_result(tmp_path: Path) -> None:
     acme, other = {"x-api-key": "key-of-acme-1234567"}, {"x-api-key": "key-of-other-123456"}
-    with gateway(tmp_path, KEYS) as handle:
+    with Switched(tmp_path, CONFIG + KEYS).gateway() as handle:
         url = ask(handle.url, body={"data": "a"}, headers=acme).json["result"]["url"]
         assert ask(handle.url, url).status == 401
         assert ask(handle.url, url, headers=other).status == 404
@@ -113,25 +85,25 @@ def test_only_the_one_who_was_promised_sees_a_result(tmp_path: Path) -> None:
         assert forced.status >= 500
 
 
-def test_an_old_result_is_gone(tmp_path: Path) -> None:
-    with gateway(tmp_path) as handle:
+def test_an_old_result_is_gone(pool: Switched) -> None:
+    with pool.gateway() as handle:
         result = ask(handle.url, body={"data": "a"}).json["result"]
-        (tmp_path / "down").unlink()
+        pool.up()
         assert done(handle.url, result["url"]).status == 200
-        with sqlite3.connect(tmp_path / "results.sqlite", timeout=10) as database:
+        with sqlite3.connect(pool.folder / "results.sqlite", timeout=10) as database:
             database.execute("UPDATE results SET state = 'expired', reply = NULL")
         gone = ask(handle.url, result["url"])
         assert (gone.status, gone.error["type"]) == (410, "expired")
 
 
-def test_a_cached_answer_says_that_it_is_one(tmp_path: Path) -> None:
-    with gateway(tmp_path) as handle:
-        (tmp_path / "down").unlink()
+def test_a_cached_answer_says_that_it_is_one(pool: Switched) -> None:
+    with pool.gateway() as handle:
+        pool.up()
         route: dict[str, Any] = {"name": "cached"}
         first = ask(handle.url, body={"data": "a", "route": route}).json["data"]["route_info"]
         assert first["cached"] is False
         assert "age_s" not in first
-        (tmp_path / "down").touch()
+        pool.down()
         reply = ask(handle.url, body={"data": "a", "route": route})
         info = reply.json["data"]["route_info"]
         assert reply.status == 200
@@ -140,8 +112,8 @@ def test_a_cached_answer_says_that_it_is_one(tmp_path: Path) -> None:
         assert ask(handle.url, body={"data": "b", "route": route}).status >= 500
 
 
-def test_preset_now_and_a_refusal_when_too_many_wait(tmp_path: Path) -> None:
-    with gateway(tmp_path) as handle:
+def test_preset_now_and_a_refusal_when_too_many_wait(pool: Switched) -> None:
+    with pool.gateway() as handle:
         reply = ask(handle.url, body={"data": "a", "route": {"name": "preset"}})
         assert (reply.status, reply.json["data"]["final_label"]) == (200, "unknown")
         assert reply.json["result"]["state"] == "pending"
@@ -154,8 +126,8 @@ def test_preset_now_and_a_refusal_when_too_many_wait(tmp_path: Path) -> None:
         assert "too many" in refused.json["result"]["reason"]
 
 
-def test_what_has_side_effects_is_never_promised(tmp_path: Path) -> None:
-    with gateway(tmp_path) as handle:
+def test_what_has_side_effects_is_never_promised(pool: Switched) -> None:
+    with pool.gateway() as handle:
         row = {"data": "a", "route": {"name": "acting"}}
         uncertain = ask(handle.url, body=row)
         assert (uncertain.status, "result" in uncertain.json) == (502, False)
@@ -166,44 +138,71 @@ def test_what_has_side_effects_is_never_promised(tmp_path: Path) -> None:
         assert handle.server.router.status()["results"]["refused"] == {"side_effects": 1}
 
 
-@contextmanager
-def process(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`rheostat serve` in a process of its own, ready; it is killed at the end."""
-    with (folder / "log").open("ab") as log:
-        command = [sys.executable, "-m", "rheostat", "serve", str(folder / "rheostat.yaml"), "--port", str(port)]
-        running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={**os.environ})
-    try:
-        until(lambda: is_ready(f"http://127.0.0.1:{port}"), 60.0)
-        yield running
-    finally:
-        running.send_signal(signal.SIGKILL)
-        running.wait()
+def test_a_stream_that_nobody_begins_gets_202_and_its_answer_later(pool: Switched) -> None:
+    with pool.gateway() as handle:
+        reply = ask(handle.url, body={"data": "a", "route": {"stream": True}})
+        assert (reply.status, reply.headers["content-type"]) == (202, "application/json")
+        assert reply.json["result"]["state"] == "pending"
+        pool.up()
+        assert done(handle.url, reply.json["result"]["url"]).json["data"]["final_label"] == "yes"
 
 
-def is_ready(url: str) -> bool:
-    try:
-        return ask(url, "/health/ready").status == 200
-    except OSError:
-        time.sleep(0.05)
-        return False
+def test_a_stream_of_the_preset_says_that_more_will_come(pool: Switched) -> None:
+    with pool.gateway() as handle:
+        reply = ask(handle.url, body={"data": "a", "route": {"name": "preset", "stream": True}})
+        assert reply.status == 200
+        piece, answer = [json.loads(line[6:]) for line in reply.body.splitlines() if line.startswith(b"data: ")]
+        assert piece == {"text": "unknown"}
+        assert answer["result"]["state"] == "pending"
+        pool.up()
+        assert done(handle.url, answer["result"]["url"]).json["data"]["final_label"] == "yes"
 
 
-def test_a_promise_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
-    write(tmp_path)
-    (tmp_path / "down").touch()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with process(tmp_path, port):
+def test_a_promise_that_cannot_be_kept_says_why_and_nothing_of_the_operators(pool: Switched) -> None:
+    with pool.gateway() as handle:
+        result = ask(handle.url, body={"data": "too hard"}, headers={"x-request-id": "mine"}).json["result"]
+        pool.up()
+        reply = done(handle.url, result["url"])
+        assert (reply.status, reply.error["type"], reply.json["request_id"]) == (400, "input_refused", "mine")
+        assert reply.json["result"] == {**result, "state": "failed"}
+        assert "retry-after" not in reply.headers
+        assert b"db.internal" not in reply.body
+        assert ask(handle.url, result["url"]).json == reply.json
+
+
+def test_results_are_posted_to_the_operators_address_until_they_are_taken(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FaultyUpstream(do.Status(code=503), do.Ok()) as hook:
+            webhook = f'webhook: {{url: "{hook.url}/hook", secret: "{SECRET}"}}'
+            pool = Switched(tmp_path, CONFIG.replace("pending: 3", f"pending: 3, {webhook}"))
+            await asyncio.to_thread(promised, pool)
+            first, second = hook.calls
+            assert (first.path, first.body) == ("/hook", second.body)
+            assert second.headers["x-rheostat-signature"] == signature(SECRET, second.body)
+            assert (second.json["state"], second.json["label"], second.json["request_id"]) == ("done", "yes", "mine")
+
+    def promised(pool: Switched) -> None:
+        with pool.gateway() as handle:
+            url = ask(handle.url, body={"data": "a"}, headers={"x-request-id": "mine"}).json["result"]["url"]
+            pool.up()
+            assert done(handle.url, url).status == 200
+            until(lambda: handle.server.router.status()["results"]["webhook"]["delivered"] == 1)
+
+    asyncio.run(story())
+
+
+def test_a_promise_outlives_a_process_that_is_killed(pool: Switched) -> None:
+    pool.down()
+    port = free_port()
+    with pool.process(port) as url:
         reply = ask(url, body={"data": "a"}, headers={"x-request-id": "before"})
         assert reply.status == 202
         place = reply.json["result"]["url"]
-    (tmp_path / "down").unlink()
-    with process(tmp_path, port):
+    pool.up()
+    with pool.process(port) as url:
         answer = done(url, place)
         assert (answer.status, answer.json["request_id"]) == (200, "before")
         assert answer.json["data"]["final_label"] == "yes"
         assert ask(url, place).json == answer.json
-    with sqlite3.connect(tmp_path / "results.sqlite") as database:
+    with sqlite3.connect(pool.folder / "results.sqlite") as database:
         assert database.execute("SELECT state, input FROM results").fetchall() == [("done", None)]

@@ -11,28 +11,18 @@ import pytest
 
 from rheostat.config import load_config
 from rheostat.errors import ConfigError, NotFound, RheostatError
-from rheostat.results import later
 from rheostat.results.result import Result
 from rheostat.router import Router
 from rheostat.telemetry.telling import tell
+from tests.results.switched import Switched, ended, hurry
 
-MODELS = """
-from pathlib import Path
-
-DOWN = Path(__file__).with_name("down")
-
-def large(row):
-    if DOWN.exists():
-        raise RuntimeError("out of order")
-    return "yes", 0.9
-"""
 CONFIG = """
 models:
-  large: {{backend: python, callable: "{module}:large", each: true, version: "3", run: inline,
-           breaker: {{failureThreshold: 2, successThreshold: 1, timeoutSeconds: 0.1}}}}
+  large: {backend: python, callable: "MODULE:large", each: true, version: "3", run: inline,
+           breaker: {failureThreshold: 2, successThreshold: 1, timeoutSeconds: 0.1}}
 routes:
-  default: {{policy: large, fallback: {{peer: false, lighter: false, {ladder}}}}}
-{more}
+  default: {policy: large, fallback: {peer: false, lighter: false, LADDER}}
+MORE
 """
 PLACE = "results: {path: results.sqlite}"
 
@@ -40,45 +30,28 @@ PLACE = "results: {path: results.sqlite}"
 class House:
     """A router and the switch of its only model."""
 
-    def __init__(self, router: Router, folder: Path) -> None:
+    def __init__(self, router: Router, switch: Switched) -> None:
         self.router = router
-        self._down = folder / "down"
-
-    def up(self) -> None:
-        self._down.unlink(missing_ok=True)
-
-    def down(self) -> None:
-        self._down.touch()
+        self.up, self.down = switch.up, switch.down
 
     async def result(self, key: str, tenant: str | None = None) -> Result:
-        """Wait until a promise is no longer pending."""
-        async with asyncio.timeout(15.0):
-            while (found := await self.router.result(key, tenant)).state == "pending":
-                await asyncio.sleep(0.02)
-        return found
+        return await ended(self.router, key, tenant)
 
 
-def write(folder: Path, ladder: str, more: str = PLACE) -> str:
-    module = f"l4_{folder.name}"
-    (folder / f"{module}.py").write_text(MODELS)
-    path = folder / "rheostat.yaml"
-    path.write_text(CONFIG.format(module=module, ladder=ladder, more=more))
-    return str(path)
+def write(folder: Path, ladder: str, more: str = PLACE) -> Switched:
+    return Switched(folder, CONFIG.replace("LADDER", ladder).replace("MORE", more))
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("first_pause_s", 0.05), ("longest_pause_s", 0.2), ("look_s", 0.05)):
-        monkeypatch.setitem(later.Later.__init__.__kwdefaults__, name, seconds)
+    hurry(monkeypatch)
 
 
 @contextlib.asynccontextmanager
 async def house(folder: Path, ladder: str, more: str = PLACE) -> AsyncIterator[House]:
-    router = await Router.open(write(folder, ladder, more))
-    try:
-        yield House(router, folder)
-    finally:
-        await router.aclose()
+    switch = write(folder, ladder, more)
+    async with switch.router() as router:
+        yield House(router, switch)
 
 
 def test_a_promise_is_kept_when_the_model_is_back(tmp_path: Path) -> None:
@@ -185,7 +158,7 @@ def test_another_process_keeps_the_promise(tmp_path: Path) -> None:
 
 def problem(folder: Path, ladder: str, more: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        load_config(write(folder, ladder, more))
+        load_config(str(write(folder, ladder, more).path))
     return str(caught.value)
 
 
@@ -196,5 +169,5 @@ def test_later_without_a_file_is_refused_and_the_fix_is_named(tmp_path: Path) ->
 
 
 def test_results_that_no_route_uses_are_doubted(tmp_path: Path) -> None:
-    loaded = load_config(write(tmp_path, "retry: 0", PLACE))
+    loaded = load_config(str(write(tmp_path, "retry: 0", PLACE).path))
     assert any("changes nothing" in str(doubt) for doubt in loaded.warnings)

@@ -115,6 +115,29 @@ def test_it_is_tried_again_with_growing_pauses_until_a_model_answers(tmp_path: P
     assert tries == [0, 1, 2, 3]
 
 
+def test_routes_on_which_nothing_waits_take_no_places_and_all_share_the_workers(tmp_path: Path) -> None:
+    asked_at_once: list[int] = []
+    asking = 0
+
+    async def ask(waiting: Waiting) -> Reply:
+        nonlocal asking
+        asking += 1
+        asked_at_once.append(asking)
+        await asyncio.sleep(0.01)
+        asking -= 1
+        return await good(waiting)
+
+    async def main() -> None:
+        rooms = {name: Room(2, 5.0) for name in ("idle", "default", "second")}
+        async with later(tmp_path, ask, rooms, workers=2) as made:
+            routes = ["default", "second"] * 4
+            promises = [await made.promise(asked(str(n), route=route), {}) for n, route in enumerate(routes)]
+            assert {(await ended(made, promise.id)).state for promise in promises} == {"done"}
+
+    asyncio.run(main())
+    assert max(asked_at_once) == 2
+
+
 @pytest.mark.parametrize(
     ("error", "kept"),
     [
@@ -286,7 +309,7 @@ def test_a_claimed_promise_is_nobody_elses_until_its_lease_is_over(tmp_path: Pat
         await file.run(lambda db: table.add(db, waiting, data, 1.0, 1e12, 10))
 
         async def claimed(now: float) -> list[int]:
-            found = await file.run(lambda db: table.claim(db, now, {"default": 5}, {"default": 30.0}))
+            found = await file.run(lambda db: table.claim(db, now, {"default": 5}, {"default": 30.0}, 5))
             return [attempts for _, attempts in found]
 
         assert await claimed(100.0) == [0]

@@ -171,29 +171,26 @@ class Later:
             await self._work(lambda database: table.sweep(database, now, keep_s, post=post))
             if not self.counts.get("pending"):
                 await self.store.tidy()
-        room = self._room()
+        most = self.settings.workers - len(self._running)
+        room = self._room() if most > 0 else {}
         if room:
             places = {route: each.places for route, each in room.items()}
             lease_s = {route: each.longest_s for route, each in room.items()}
-            for waiting, attempts in await self._work(lambda database: table.claim(database, now, places, lease_s)):
+            for waiting, attempts in await self._work(lambda database: table.claim(database, now, places, lease_s, most)):
                 self._start(self._complete(structs.replace(waiting, attempts=attempts)), self._running, waiting.route)
         if self._webhook is not None and len(self._posting) < _POSTS:
-            most, lease = _POSTS - len(self._posting), self._webhook.longest_s
-            for result, posts in await self._work(lambda database: table.claim_posts(database, now, most, lease)):
+            posts_left, lease = _POSTS - len(self._posting), self._webhook.longest_s
+            for result, posts in await self._work(lambda database: table.claim_posts(database, now, posts_left, lease)):
                 self._start(self._post(self._webhook, result, posts), self._posting, result.route)
         self.counts = await self._work(table.counts)
 
     def _room(self) -> dict[str, Room]:
-        """Return the routes that may be asked, each with its free places; all together stay within `workers`."""
-        free = self.settings.workers - len(self._running)
+        """Return the routes that may be asked, each with the places that it has free."""
         running = list(self._running.values())
-        found: dict[str, Room] = {}
-        for route, room in self._rooms(self.settings.workers).items():
-            places = min(free, room.places - running.count(route))
-            if places > 0:
-                found[route] = Room(places, room.longest_s)
-                free -= places
-        return found
+        rooms = self._rooms(self.settings.workers).items()
+        return {
+            route: Room(free, room.longest_s) for route, room in rooms if (free := room.places - running.count(route)) > 0
+        }
 
     def _start(self, work: Coroutine[Any, Any, None], among: dict[asyncio.Task[None], str], route: str) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -44,27 +44,30 @@ def add(database: sqlite3.Connection, waiting: Waiting, data: bytes, due: float,
 
 
 def claim(
-    database: sqlite3.Connection, now: float, room: Mapping[str, int], lease_s: Mapping[str, float]
+    database: sqlite3.Connection, now: float, room: Mapping[str, int], lease_s: Mapping[str, float], most: int
 ) -> list[tuple[Waiting, int]]:
-    """Take what is due, at most `room` a route, each with the number of earlier tries.
+    """Take what is due, what has been so for longest first: at most `room` a route and `most` in all, each with the number
+    of earlier tries.
 
     Nobody else takes it for `lease_s` seconds; if it is not finished then, whoever had it is dead, and it is due again.
     """
-    found: list[tuple[Waiting, int]] = []
+    due: list[tuple[float, str, str]] = []
     for route, count in room.items():
-        rows = database.execute(
-            "SELECT id, input, attempts FROM results WHERE state = 'pending' AND route = ? AND (due <= ? OR due > ?) "
+        due += database.execute(
+            "SELECT due, id, route FROM results WHERE state = 'pending' AND route = ? AND (due <= ? OR due > ?) "
             "ORDER BY due LIMIT ?",
-            (route, now, now + CLOCK_STEP_S, count),
+            (route, now, now + CLOCK_STEP_S, min(count, most)),
         ).fetchall()
-        for key, data, attempts in rows:
-            try:
-                waiting = read_input(data)
-            except (msgspec.MsgspecError, TypeError):  # a damaged row must not hold up the others
-                database.execute("UPDATE results SET state = 'failed', finished = ?, input = NULL WHERE id = ?", (now, key))
-                continue
-            database.execute("UPDATE results SET due = ?, attempts = attempts + 1 WHERE id = ?", (now + lease_s[route], key))
-            found.append((waiting, attempts))
+    found: list[tuple[Waiting, int]] = []
+    for _, key, route in sorted(due)[:most]:
+        data, attempts = database.execute("SELECT input, attempts FROM results WHERE id = ?", (key,)).fetchone()
+        try:
+            waiting = read_input(data)
+        except (msgspec.MsgspecError, TypeError):  # a damaged row must not hold up the others
+            database.execute("UPDATE results SET state = 'failed', finished = ?, input = NULL WHERE id = ?", (now, key))
+            continue
+        database.execute("UPDATE results SET due = ?, attempts = attempts + 1 WHERE id = ?", (now + lease_s[route], key))
+        found.append((waiting, attempts))
     return found
 
 
