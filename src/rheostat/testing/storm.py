@@ -23,7 +23,7 @@ from rheostat.results.store import Store
 from rheostat.results.table import TABLES
 from rheostat.router import Router
 from rheostat.telemetry import Masker, Metrics, Recorder
-from rheostat.testing.storm_config import RESULTS, first_config, next_config
+from rheostat.testing.storm_config import RESULTS, ROUTES, first_config, next_config
 from rheostat.testing.storm_laws import Serving, broken_at_the_end, broken_by, text_is_wrong, weather
 from rheostat.testing.virtual import VirtualLoop, run_virtual
 from rheostat.testing.weathered import ASKING, Here, Sky, VirtualThreads
@@ -72,7 +72,7 @@ class StormRouter(Router):
         self.records: list[RouteRecord] = []
         self.servings = 0
         self.broken: list[str] = []
-        self.said: defaultdict[str, list[str]] = defaultdict(list)
+        self.said: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self.idled: Counter[str] = Counter()
         self.store = MemoryStore(clock)
         self.promised = 0
@@ -99,9 +99,9 @@ class StormRouter(Router):
             record = next(r for r in reversed(self.records) if (r.id, r.completes) == (request.id, request.completing))
             pieces = outlet.pieces if outlet is not None else 0
             one = Serving(request, plan, asking, record, served, self.clock.monotonic(), pieces, self.idled[request.id])
-            self.broken += [f"request {asking}: {told}" for told in broken_by(one, self.said[request.data])]
+            self.broken += [f"request {asking}: {told}" for told in broken_by(one, self.said[request.route, request.data])]
             if served is not None and served.prediction is not None and is_good(record):
-                self.said[request.data].append(served.prediction.label)
+                self.said[request.route, request.data].append(served.prediction.label)
 
 
 class Storm:
@@ -183,7 +183,8 @@ class Storm:
         dice, models = self.dice, tuple(self.router.plan.pool)
         allowed = dice.choice((0.05, 0.3, 1.0, 5.0))
         request = self.router.request(
-            dice.choice(QUESTIONS), session=dice.choice((None, "s", "t")), tenant=dice.choice((None, None, "acme")),
+            dice.choice(QUESTIONS), route=dice.choice(ROUTES), session=dice.choice((None, "s", "t")),
+            tenant=dice.choice((None, None, "acme")),
             timeout_s=allowed, max_cost=dice.choice((None, None, None, 2.0, 5.0)), request_id=name,
             force_model=dice.choice(models) if dice.random() < 0.05 else None, skip_route=dice.random() < 0.03,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a storm draws: the pool, the policy and the ladder of one config."""
+"""What a storm draws: the pool of one config, and for each of its routes the policy and the ladder."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rheostat.testing.weathered import FAULTS, Sky, StormModel
 from rheostat.types.duration import Duration
 
 NAMES = ("a", "b", "c", "d")
+ROUTES = ("default", "second")
 DEADLINE_S = 5.0
 TOTAL_S = 3.0
 """Longest time of a streamed answer."""
@@ -56,18 +57,21 @@ def _linked(settings: ModelSettings, names: Sequence[str]) -> ModelSettings:
 
 
 def _loaded(dice: Random, models: dict[str, ModelSettings], number: int) -> Loaded:
-    policy = _policy(dice, tuple(models))
+    routes = {name: _route(dice, tuple(models)) for name in ROUTES}
+    return Loaded(
+        config=Config(models=models, routes=routes, results=RESULTS), path="storm", base="/no/such/folder",
+        version=f"storm-{number}", text="", policies={name: parse_policy(route.policy) for name, route in routes.items()},
+        policy_versions={name: f"{name}-{number}" for name in routes},
+    )  # fmt: skip
+
+
+def _route(dice: Random, names: Sequence[str]) -> RouteSettings:
     fallback = FallbackSettings(
         retry=dice.randint(0, 2), max_attempts=dice.choice((0, 0, 2, 4)), peer=dice.random() < 0.7,
         lighter=dice.random() < 0.7, cached=dice.random() < 0.4, later=dice.random() < 0.4,
         preset=Preset(label="preset") if dice.random() < 0.3 else None,
     )  # fmt: skip
-    route = RouteSettings(policy=policy, deadline=Duration(DEADLINE_S), fallback=fallback)
-    return Loaded(
-        config=Config(models=models, routes={"default": route}, results=RESULTS), path="storm", base="/no/such/folder",
-        version=f"storm-{number}", text="", policies={"default": parse_policy(policy)},
-        policy_versions={"default": f"p{number}"},
-    )  # fmt: skip
+    return RouteSettings(policy=_policy(dice, names), deadline=Duration(DEADLINE_S), fallback=fallback)
 
 
 def _model(dice: Random, sky: Sky, name: str, names: Sequence[str], version: str = "1") -> ModelSettings:

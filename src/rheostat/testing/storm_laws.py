@@ -43,7 +43,7 @@ def broken_by(one: Serving, earlier: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(one: Serving) -> Iterator[str]:
-    record, request, lane = one.record, one.request, one.plan.lanes["default"]
+    record, request, lane = one.record, one.request, one.plan.lanes[one.request.route]
     told = Counter(attempt.model for outcome in record.outcomes for attempt in outcome.attempts)
     named = {*told, *record.cancelled, *(outcome.served_by or outcome.model for outcome in record.outcomes)}
     late = any(outcome.failure is not None and outcome.failure.kind == "deadline" for outcome in record.outcomes)
