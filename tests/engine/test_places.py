@@ -192,6 +192,8 @@ def test_a_full_large_model_overflows_to_the_small_one_and_says_so() -> None:
     record = served[2].record
     assert record.level == 3
     assert [(o.model, o.failure.kind) for o in record.outcomes if o.failure] == [("large", "overloaded")]
+    assert record.fallback_reason == "large failed: overloaded"
+    assert record.steps[-2].reason == "L3: large failed: overloaded, asking fast"
     assert models["large"].overflowed == 1
     bench.assert_clean()
 

@@ -15,10 +15,12 @@ def test_a_dying_model_is_not_hit_by_a_storm() -> None:
     models = {"a": scripted_model("a", BROKEN, retry_budget=budget)}
     models["a"].breaker_settings = type(models["a"].breaker_settings)(failure_threshold=0, error_rate=1.0)
     bench = Bench("a", models, retry=2)
-    bench.run(*({} for _ in range(100)))
+    served = bench.run(*({} for _ in range(100)))
     calls = models["a"].backend.calls  # type: ignore[union-attr]
     assert 110 <= calls <= 120
     assert models["a"].retries_refused >= 80
+    told = [one.record.outcomes[0].failure.message for one in served if one.record.outcomes[0].failure]
+    assert sum(message == "boom; not tried again: the model's retry budget is used up" for message in told) >= 80
 
 
 def test_no_pause_is_made_that_ends_after_the_deadline() -> None:

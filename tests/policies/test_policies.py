@@ -43,7 +43,7 @@ def test_cascade_passes_a_failed_stage_and_declines_when_the_last_fails() -> Non
     policy = parse_policy(CASCADE)
     assert policy.decide(ctx(), ()) == Call(("fast",), "cheapest first", "cascade")
     assert policy.decide(ctx(), (bad("fast"),)).models == ("large",)  # type: ignore[union-attr]
-    assert policy.decide(ctx(), (ok("fast", 0.1), bad("large"))) == Decline("the last stage failed", failed=True)
+    assert policy.decide(ctx(), (ok("fast", 0.1), bad("large"))) == Decline("the last stage failed: timeout", failed=True)
 
 
 def test_cascade_escalates_once_by_default() -> None:
@@ -244,7 +244,7 @@ def test_a_slow_pattern_is_linear_here() -> None:
 def test_chain_passes_what_does_not_apply_but_not_what_failed() -> None:
     policy = parse_policy({"chain": [{"rules": [{"when": "text == 'x'", "use": "big"}]}, CASCADE]})
     assert policy.decide(ctx("y"), ()).models == ("fast",)  # type: ignore[union-attr]
-    assert policy.decide(ctx("x"), (bad("big"),)) == Decline("big failed", failed=True)
+    assert policy.decide(ctx("x"), (bad("big"),)) == Decline("big failed: timeout", failed=True)
     assert models_of(policy) == ("big", "fast", "large")
 
 

@@ -47,12 +47,10 @@ class Executor:
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
             attempts += (Attempt(model.name, began - request.received, now - began, failure),)
-            if (
-                failure is None
-                or not _again(failure, len(attempts), tries, now, request.deadline)
-                or not model.may_retry(now)
-            ):
+            if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
+            if not model.may_retry(now):
+                return _outcome(model, None, _unrepeated(failure), attempts)
 
     async def run(
         self, model: Model, request: Request, tries: int, patience_s: float, outlet: Outlet | None = None
@@ -90,8 +88,10 @@ class Executor:
             pause = 0.0 if failure is None else PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             if failure is None or pieces or not _again(failure, len(attempts), tries, now + pause, request.deadline):
                 return _outcome(model, prediction, failure, attempts)
-            if not model.admits(now) or not model.may_retry(now):
+            if not model.admits(now):
                 return _outcome(model, prediction, failure, attempts)
+            if not model.may_retry(now):
+                return _outcome(model, None, _unrepeated(failure), attempts)
             await asyncio.sleep(pause)
 
     async def _attempt(
@@ -190,6 +190,11 @@ def _failed(model: Model, failure: Failure) -> Failure:
     if not model.settings.side_effects or failure.kind not in _UNSURE or failure.upstream_status == 503:
         return failure
     return structs.replace(failure, kind="uncertain", message=f"{failure.kind}, its work may be done: {failure.message}")
+
+
+def _unrepeated(failure: Failure) -> Failure:
+    """Say that there was no other try because the model has had as many retries as it may."""
+    return structs.replace(failure, message=f"{failure.message}; not tried again: the model's retry budget is used up")
 
 
 def _unavailable(model: Model, now: float) -> Failure:

@@ -37,13 +37,18 @@ class Use(Struct, frozen=True):
         return (self.model,)
 
 
+def kind_of(outcome: Outcome) -> str:
+    """Say how a model failed, as the end of a reason."""
+    return f": {outcome.failure.kind}" if outcome.failure is not None else ""
+
+
 def settle(model: str, history: History, reason: str, by: str, propensity: float = 1.0) -> Decision:
     """Leave everything to one model: call it, then answer with what it said, or decline when it failed."""
     for outcome in history:
         if outcome.model == model:
             if outcome.ok:
                 return Answer({model: 1.0}, reason, by, propensity)
-            return Decline(f"{model} failed", failed=True)
+            return Decline(f"{model} failed{kind_of(outcome)}", failed=True)
     return Call((model,), reason, by, propensity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rheostat.policies.base import History, found, require, unit
+from rheostat.policies.base import History, found, kind_of, require, unit
 from rheostat.types import Answer, Call, Context, Decision, Decline, Outcome
 
 KEPT, DEFERRED = "kept", "deferred"
@@ -66,7 +66,7 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def decide(self, ctx: Context, history: History) -> Decision:
         passed: Outcome | None = None  # the answer that was passed over last
         escalations = 0
-        reason = "cheapest first"
+        reason, kind = "cheapest first", ""
         last = len(self.stages) - 1
         for index, stage in enumerate(self.stages):
             outcome = found(history, stage)
@@ -74,7 +74,7 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 names = self.stages[: last + 1] if self.parallel else (stage,)
                 return Call(names, reason, self.name)
             if outcome.prediction is None:
-                reason = f"{stage} failed"
+                reason, kind = f"{stage} failed", kind_of(outcome)
                 continue
             if index == last or escalations == self.max_escalations:
                 return self._escalated(outcome, passed, reason)
@@ -86,7 +86,7 @@ class Cascade(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return Answer({stage: 1.0}, reason, self.name, hold=hold)
             passed = outcome
             escalations += 1
-        return Decline("the last stage failed", failed=True)
+        return Decline(f"the last stage failed{kind}", failed=True)
 
     def _keeps(self, ctx: Context, index: int, outcome: Outcome) -> tuple[bool, str]:
         name = outcome.model
