@@ -20,6 +20,7 @@ METRICS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "requests_total": ("rheostat_requests_total", {}),
     "in_flight": ("rheostat_in_flight", {}),
     "queue_length": ("rheostat_queue", {}),
+    "overflow_total": ("rheostat_overflow_total", {}),
     "breaker_state": ("rheostat_breaker_state", {}),
     "upstream_calls_total": ("rheostat_model_calls_total", {}),
     "fallbacks_total": ("rheostat_fallback_total", {}),
