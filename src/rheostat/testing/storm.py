@@ -185,7 +185,8 @@ class Storm:
         request = self.router.request(
             dice.choice(QUESTIONS), route=dice.choice(ROUTES), session=dice.choice((None, "s", "t")),
             tenant=dice.choice((None, None, "acme")),
-            timeout_s=allowed, max_cost=dice.choice((None, None, None, 2.0, 5.0)), request_id=name,
+            priority=dice.choice(("high", "normal", "normal", "low")), timeout_s=allowed,
+            max_cost=dice.choice((None, None, None, 2.0, 5.0)), request_id=name,
             force_model=dice.choice(models) if dice.random() < 0.05 else None, skip_route=dice.random() < 0.03,
         )  # fmt: skip
         return request, allowed

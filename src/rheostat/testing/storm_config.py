@@ -9,12 +9,13 @@ from typing import Any
 from msgspec import structs
 
 from rheostat.config import Config, Loaded
-from rheostat.config.schema import RouteSettings
+from rheostat.config.schema import KeySettings, RouteSettings, ServerSettings
 from rheostat.policies import parse_policy
 from rheostat.pool import ModelSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
+from rheostat.resilience.limit import LimitSettings
 from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.stream import StreamLimits
@@ -59,8 +60,12 @@ def _linked(settings: ModelSettings, names: Sequence[str]) -> ModelSettings:
 def _loaded(dice: Random, models: dict[str, ModelSettings], number: int) -> Loaded:
     routes = {name: _route(dice, tuple(models)) for name in ROUTES}
     return Loaded(
-        config=Config(models=models, routes=routes, results=RESULTS), path="storm", base="/no/such/folder",
-        version=f"storm-{number}", text="", policies={name: parse_policy(route.policy) for name, route in routes.items()},
+        config=Config(
+            models=models, routes=routes, results=RESULTS, server=ServerSettings(max_in_flight=dice.choice((0, 0, 5, 12))),
+            keys=(KeySettings(key="of acme", tenant="acme", max_in_flight=dice.choice((0, 2))),),
+        ),
+        path="storm", base="/no/such/folder", version=f"storm-{number}", text="",
+        policies={name: parse_policy(route.policy) for name, route in routes.items()},
         policy_versions={name: f"{name}-{number}" for name in routes},
     )  # fmt: skip
 
@@ -81,13 +86,16 @@ def _model(dice: Random, sky: Sky, name: str, names: Sequence[str], version: str
         at = max(changes[-1][0], now) + dice.uniform(0.5, 12.0)
         changes.append((at, dice.choice(("ok", "ok", "ok", *FAULTS))))
     others = [other for other in names if other != name]
-    kind = dice.choice(_KINDS)
+    kind, most = dice.choice(_KINDS), dice.choice((0, 0, 1, 3))
+    adaptive: LimitSettings | None = None
+    if not most and kind in ("elsewhere", "streaming") and dice.random() < 0.5:
+        adaptive = LimitSettings(kind=dice.choice(("aimd", "gradient")), most=dice.choice((2, 6)))
     limits = StreamLimits(first=Duration(dice.choice((0.3, 2.0))), gap=Duration(1.0), total=Duration(TOTAL_S))
     return StormModel(
         sky=sky, called=name, kind=kind, changes=tuple(changes), version=version,
         run="inline" if kind == "inline" else "thread", stream=limits if kind == "streaming" else None,
         cost=float(NAMES.index(name) + 1), timeout=Duration(dice.choice((0.0, 0.1, 1.0))),
-        max_concurrency=dice.choice((0, 0, 1, 3)), queue=dice.choice((0, 2, 10)), max_input=dice.choice((0, 0, 0, 3)),
+        max_concurrency=most, adaptive=adaptive, queue=dice.choice((0, 2, 10)), max_input=dice.choice((0, 0, 0, 3)),
         peers=tuple(dice.sample(others, dice.randint(0, len(others)))),
         lighter=dice.choice((None, *others)), side_effects=dice.random() < 0.15,
         breaker=BreakerSettings(failure_threshold=dice.choice((0, 1, 3, 5)), success_threshold=dice.randint(1, 3),

@@ -123,7 +123,8 @@ def broken_at_the_end(models: Mapping[str, Model], elapsed_s: float) -> Iterator
             yield f"{name} keeps {model.in_flight} places, {len(model.waiting)} wait"
         if backend.running:
             yield f"{name} is still running"
-        if settings.max_concurrency and not model.inline and backend.most_running > settings.max_concurrency:
+        most = settings.adaptive.most if settings.adaptive is not None else settings.max_concurrency
+        if most and not model.inline and backend.most_running > most:
             yield f"{name} had {backend.most_running} calls at a time"
         budget = settings.retry_budget
         firsts = backend.calls.total() - backend.again
