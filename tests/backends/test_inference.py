@@ -187,6 +187,15 @@ def test_a_refusal_of_the_form_is_the_operators_fault(status: int, kind: str) ->
     assert "unexpected inference input" in str(reply)
 
 
+def test_what_a_status_means_can_be_said_for_400_too() -> None:
+    (reply,), _, _ = ask({"error": "text too odd"}, ["a text"], status=400, on_status={400: "input_refused"})
+    assert isinstance(reply, ModelError)
+    assert (reply.kind, reply.upstream_status) == ("input_refused", 400)
+    (other,), _, _ = ask({"error": "no model"}, ["a text"], status=404, on_status={400: "input_refused"})
+    assert isinstance(other, ModelError)
+    assert other.kind == "misconfigured"
+
+
 def test_text_where_logits_are_declared_is_refused() -> None:
     refused(one(output(["x"], [1], "BYTES"), softmax=True), "floats", "BYTES")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -221,12 +222,21 @@ async def read_all(stream: AsyncIterator[str], into: list[str]) -> None:
         into.append(text)
 
 
-async def post(url: str, stop_after: bytes = b"") -> bytes:
+async def asked(url: str, room: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Ask for a stream; with `room` the client's own buffers take little more than that."""
     host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    line = socket.create_connection((host, int(port)))
+    if room:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+    reader, writer = await asyncio.open_connection(sock=line, limit=room or 65_536)
     body = b'{"data": "x", "route": {"stream": true}}'
     head = b"POST /v1/predict HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
     writer.write(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+    return reader, writer
+
+
+async def post(url: str, stop_after: bytes = b"") -> bytes:
+    reader, writer = await asked(url)
     said = b""
     async with asyncio.timeout(20):
         while data := await reader.read(65_536):
@@ -264,3 +274,35 @@ def test_the_gateway_sends_pieces_then_the_answer_or_an_error(tmp_path: Path) ->
                 assert b"good" in await post(handle.url)
 
     asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_a_client_that_takes_nothing_counts_as_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with FaultyUpstream(Stream(repeat_chunk="y" * 20_000, n=2_000), Ok(body="good")) as a:
+            path = config(tmp_path, a=a.url)
+            Path(path).write_text(Path(path).read_text() + "\nserver: {body_timeout: 300ms}\n")
+            with ServerHandle(path) as handle:
+                _, writer = await asked(handle.url, room=4096)
+                while not a.calls or a.calls[0].ended is None:
+                    await asyncio.sleep(0.01)
+                assert a.calls[0].aborted is not None  # its work was stopped, and its place is free
+                assert b"good" in await post(handle.url)
+                assert handle.server.router.engine.in_flight == 0
+                writer.transport.abort()
+
+    asyncio.run(asyncio.wait_for(main(), 40))
+
+
+def test_a_quiet_stream_is_kept_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rheostat.gateway.stream.KEEP_ALIVE_S", 0.2)
+    monkeypatch.setattr("rheostat.gateway.stream._WATCH_S", 0.05)
+
+    async def main() -> bytes:
+        async with FaultyUpstream(Stream(chunks=("one", "two"), gap=1.0)) as a:
+            with ServerHandle(config(tmp_path, a=a.url)) as handle:
+                return await post(handle.url)
+
+    said = asyncio.run(asyncio.wait_for(main(), 20))
+    first, second = said.index(b'"text":"one"'), said.index(b'"text":"two"')
+    assert said.count(b": still there\n\n", first, second) >= 2
+    assert b"event: answer" in said

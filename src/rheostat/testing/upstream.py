@@ -148,6 +148,9 @@ class FaultyUpstream(Listener):
                 call.aborted = time.monotonic()
                 return False
             return await acting
+        except ConnectionError:  # while it was being sent
+            call.aborted = time.monotonic()
+            raise
         finally:
             acting.cancel()
 
