@@ -169,6 +169,7 @@ def test_a_place_that_came_at_the_moment_of_leaving_goes_on() -> None:
     async def story() -> None:
         request = Request(id="holder", data="x", received=0.0)
         assert await door.places.take(door.model, request, 0.0) is None
+        door.model.began_at = door.loop.time()
         tasks = start(door.ask("left"), door.ask("next"))
         await asyncio.sleep(0.5)
         door.places.leave(door.model)  # the place is the first one's, who has not heard of it yet
