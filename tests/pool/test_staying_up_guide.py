@@ -11,18 +11,19 @@ import yaml
 
 from rheostat.config import load_config
 from rheostat.resilience.breaker import BreakerSettings
+from rheostat.resilience.limit import LimitSettings
 from rheostat.resilience.ramp import RampSettings
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "staying-up.md").read_text()
 BLOCKS = {
     key: yaml.safe_load(block)
     for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
-    for key in ("breaker", "ramp", "health")
+    for key in ("breaker", "ramp", "health", "adaptive")
     if re.search(rf"^    {key}:", block, re.MULTILINE)
 }
 
 
-@pytest.mark.parametrize("key", ["breaker", "ramp", "health"])
+@pytest.mark.parametrize("key", ["breaker", "ramp", "health", "adaptive"])
 def test_what_the_guide_shows_is_accepted(key: str, tmp_path: Path) -> None:
     config: dict[str, Any] = BLOCKS[key] | {"routes": {"default": {"policy": "large"}}}
     config["models"]["large"] |= {"backend": "http", "url": "http://large.internal:8000/predict"}
@@ -39,5 +40,23 @@ def test_what_the_guide_shows_is_accepted(key: str, tmp_path: Path) -> None:
         )
     elif key == "ramp":
         assert large.ramp == RampSettings()
+    elif key == "adaptive":
+        assert large.adaptive == LimitSettings()
     else:
         assert large.health.interval == 5.0
+
+
+def test_the_keys_that_the_guide_shows_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = (each for each in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) if "keys:" in each)
+    for name in re.findall(r"\$\{(\w+)\}", block):
+        monkeypatch.setenv(name, f"the key for {name.lower()}")
+    models = (
+        "models: {large: {backend: http, url: 'http://large.internal:8000/predict'}}\nroutes: {default: {policy: large}}\n"
+    )
+    (tmp_path / "rheostat.yaml").write_text(models + block)
+    config = load_config(str(tmp_path / "rheostat.yaml")).config
+    assert [(key.tenant, key.priority, key.max_in_flight) for key in config.keys] == [
+        ("shop", "normal", 40),
+        ("nightly", "low", 0),
+        ("alarms", "high", 0),
+    ]
