@@ -15,6 +15,7 @@ from rheostat.errors import ConfigError, ContractError, ModelError, Problem, Rhe
 from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.batching import Batched
 from rheostat.pool.memory import process_bytes
+from rheostat.pool.profile import load_profile
 from rheostat.pool.residency import Residency
 from rheostat.pool.shape import any_shape, shape_of
 from rheostat.pool.stamp import file_bytes, stamp
@@ -32,7 +33,11 @@ async def open_model(
     Raises:
         ConfigError, ContractError, MissingExtra: it cannot be used; nothing stays open.
     """
+    path = None if settings.profile is None else Path(loaded.base) / settings.profile
+    profile = None if path is None else load_profile(path, name, settings.version)
     model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
+    if profile is not None:
+        model.profiled(profile)
     asked = model.backend if model.batched is None else model.batched.inner
     if isinstance(asked, RemoteBackend):
         try:
@@ -66,7 +71,8 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Resid
     backend, report, check = _proven(name, settings, loaded, origin, made is not None)
     size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
     row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
-    return Model(name, settings, _batched(name, settings, backend), row_s, check, size=size, origin=origin if isinstance(origin, Switchable) else None)
+    switchable = origin if isinstance(origin, Switchable) else None
+    return Model(name, settings, _batched(name, settings, backend), row_s, check, size=size, origin=switchable)
 
 
 def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) -> Backend | None:

@@ -19,6 +19,7 @@ from rheostat.cli.init import init
 from rheostat.cli.models import models
 from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
+from rheostat.cli.profile import profile
 from rheostat.cli.quantize import quantize
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
@@ -33,7 +34,7 @@ from rheostat.cli.weights import app as weights_app
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, models, explain, consistency, review)),
-    ("Decide from data", (evaluate, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
+    ("Decide from data", (evaluate, profile, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("Make smaller models", (distil, quantize)),
     ("About", (version,)),
 )

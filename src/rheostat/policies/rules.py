@@ -15,16 +15,16 @@ from rheostat.types import Context, Decision, Decline
 from rheostat.types.text import normalise_text
 
 VARIABLES = ("text", "data", "meta", "headers", "signals", "session", "tenant", "route", "pool")
-"""What a condition may speak of; `pool.NAME` has available, loaded, cost, tier, latency_s and in_flight."""
+"""What a condition may speak of; `pool.NAME` has available, loaded, cost, tier, quality, latency_s and in_flight."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One rule: where everything it states holds, `use` (a model or a policy) decides.
 
     `when` is a CEL condition over `text`, `data`, `meta`, `headers`, `signals`, `session`, `tenant`, `route` and `pool`
-    (`pool.NAME` has `available`, `loaded`, `cost`, `tier`, `latency_s` and `in_flight`); a field the request does not have
-    makes it false. `contains` holds when the text has any of the words, `matches` when the pattern (RE2, linear time) is
-    found in it. Rules of higher `priority` are tried first, equal ones in the order written.
+    (`pool.NAME` has `available`, `loaded`, `cost`, `tier`, `quality`, `latency_s` and `in_flight`); a field that the
+    request does not have makes it false. `contains` holds when the text has any of the words, `matches` when the pattern
+    (RE2, linear time) is found in it. Rules of higher `priority` are tried first, equal ones in the order written.
     """
 
     use: Policy
@@ -224,6 +224,7 @@ def _pool(ctx: Context) -> dict[str, Any]:
             "loaded": view.loaded,
             "cost": view.cost,
             "tier": view.tier,
+            "quality": view.quality,
             "latency_s": view.latency_s,
             "in_flight": view.in_flight,
         }

@@ -126,13 +126,14 @@ class Checkable(Protocol):
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="backend"):
     """What every model in the config may say, whatever its backend. Each backend adds its own fields.
 
-    `version` is what records and policy files call these weights; change it whenever the model changes. `cost` is what
-    one call is charged in curves and budgets, in any unit that is the same for all models. `tier` (0: cheapest), `tags`
-    and `weak_at` are for people and policies. `labels` declares the label set where the model does not bring its own; an
-    answer outside it is a failure. `calibration` names a calibrator's file. `probe` is one row, or a list of rows, for
-    the contract check at load and for health checks. `max_input` is the largest input it can take, in tokens as `tokens_of`
-    estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown is never
-    repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
+    `version` is what records and policy files call these weights; change it whenever the model changes. `cost` is what one
+    call is charged in curves and budgets, in any unit that is the same for all models. `tier` (0: cheapest), `tags` and
+    `weak_at` are for people and policies. `labels` declares the label set where the model does not bring its own; an
+    answer outside it is a failure. `profile` names the file that `rheostat profile` made of this version: its latency and
+    quality are known to decisions from the start. `calibration` names a calibrator's file. `probe` is one row, or a list
+    of rows, for the contract check at load and for health checks. `max_input` is the largest input it can take, in tokens
+    as `tokens_of` estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown
+    is never repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
 
     `timeout` bounds one attempt, and the wait for a place before it (0: the route's deadline). `max_concurrency` bounds
     calls at a time (0: the number of processors for a local model in threads, else the breaker's `maxConcurrent`), and
@@ -162,6 +163,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     lighter: str | None = None
     labels: tuple[str, ...] = ()
     calibration: str | None = None
+    profile: str | None = None
     probe: Any = None
     max_input: Annotated[int, Meta(ge=0)] = 0
     side_effects: bool = False

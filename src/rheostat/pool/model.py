@@ -12,6 +12,7 @@ from typing import Any
 from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.batching import Batched
 from rheostat.pool.on_demand import OnDemand
+from rheostat.pool.profile import Profile
 from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
@@ -98,6 +99,7 @@ class Model:
         self.misconfigured: str | None = None  # what it said when it last refused us, until it answers again
         self.on_change: Callable[[], None] = lambda: None
         self.retries_refused = 0
+        self.quality = 0.0
         self._answers = 1 if self.latency_s else 0  # the first ones count alike: one of them alone says little
         self._calls = 0  # begun since the retry budget was last looked at
         self._retries: RetryTokens | None = None
@@ -130,7 +132,14 @@ class Model:
             self.error_rate(now),
             throughputs.forecast(self.throughput, now),
             loaded=self.on_demand is None or self.on_demand.loaded,
+            quality=self.quality,
         )
+
+    def profiled(self, profile: Profile) -> None:
+        """Take what was measured before as what is known now."""
+        self.latency_s = profile.alone.p50_s
+        self._answers = 1
+        self.quality = 0.0 if profile.quality is None else profile.quality.accuracy
 
     @property
     def bytes(self) -> int:
@@ -229,7 +238,7 @@ class Model:
         self._judge(after, now)
 
     def switched(self, before: Model, now: float) -> None:
-        """Take note that this model takes the place of `before`; with `ramp.on_switch` a new version comes little by little."""
+        """Take note that this model takes the place of `before`; with `ramp.on_switch` a new version comes gradually."""
         if self.settings.ramp.on_switch and before.settings.version != self.settings.version:
             self.ramp = ramps.begun(self.settings.ramp, now)
             self.on_change()
@@ -302,10 +311,10 @@ class Model:
         assert settings is not None
         assert state is not None
         if failure is None:
-            self.adapted = limits.answered(state, settings, elapsed_s, self.in_flight + 1)  # its own place is free already
+            state = limits.answered(state, settings, elapsed_s, self.in_flight + 1)  # its own place is free already
         elif failure.kind in _OVERLOADS or failure.upstream_status in _OVERLOAD_STATUSES:
-            self.adapted = limits.dropped(state, settings, now - elapsed_s, now)
-        self.limit = int(self.adapted.limit) if self.adapted is not None else self.limit
+            state = limits.dropped(state, settings, now - elapsed_s, now)
+        self.adapted, self.limit = state, int(state.limit)
 
     def _bound_by_threads(self) -> None:
         """Give a local model as many places as it has threads; what its breaker allows beyond them may wait."""

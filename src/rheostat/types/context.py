@@ -16,7 +16,8 @@ class ModelView(Struct, frozen=True):
     `ramp`, in (0, 1], is the share of its traffic that a model that has just come back may have. `queued` requests wait for
     one of its `limit` places (0: unlimited). `error_rate`, in [0, 1], is that of the last while. `throughput`, in calls a
     second, is what the model can be expected to finish while it is busy, 0 while unknown. `means` maps a segment ("" for
-    all) to running mean scores. `loaded` is False while its weights would have to be loaded first.
+    all) to running mean scores. `loaded` is False while its weights would have to be loaded first. `quality` is the
+    accuracy in its profile, 0 while unknown.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ModelView(Struct, frozen=True):
     throughput: float = 0.0
     means: Mapping[str, Mapping[str, float]] = {}
     loaded: bool = True
+    quality: float = 0.0
 
 
 PoolView = Mapping[str, ModelView]
