@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ import yaml
 from rheostat.config import load_config
 from rheostat.errors import FAILURES, ConfigError
 from rheostat.policies import KINDS, parse_policy
+from rheostat.testing import step
 
 DOCS = Path(__file__).parents[1] / "docs"
 GUIDE = (DOCS / "guides" / "choosing-a-policy.md").read_text()
@@ -82,3 +84,19 @@ def test_the_table_of_cases_names_tests_that_exist() -> None:
             assert f"def {name}(" in (DOCS.parent / file).read_text(), case
         for name in named:
             assert f"id: {name}\n" in own, case
+
+
+def test_the_guide_of_testing_runs(tmp_path: Path) -> None:
+    guide = (DOCS / "guides" / "testing-your-setup.md").read_text()
+    files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", guide, re.DOTALL))
+    for name, body in files.items():
+        (tmp_path / name).write_text(body)
+    for command in (
+        ["pytest", "-q", "-p", "no:cacheprovider", "."],
+        ["rheostat.testing.cases", "cases.yaml", "--slow", "2"],
+    ):
+        ran = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert len(files) == 6
+    told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", guide, re.MULTILINE))))
+    assert told == {kind.__name__ for kind in get_args(step.AnyStep)}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rheostat.testing.cases import FAILED, NOT_BUILT, Unread, Verdict, read_file, run_files
+from rheostat.testing.cases.slowed import slowed
 
 HERE = Path(__file__).parent
 OWN = HERE / "own.yaml"
@@ -26,9 +27,9 @@ def check(verdicts: list[Verdict]) -> None:
 def test_all_cases() -> None:
     files = [OWN, OTHERS] if OTHERS.is_file() else [OWN]
     verdicts = run_files(files)
-    # Dozens of gateways share the machine here; what failed beside them has to hold by itself.
+    # Dozens of gateways share the machine here; what failed beside them has to hold by itself, at half its speed.
     failed = [verdict.id for verdict in verdicts if verdict.state == FAILED]
-    alone = [verdict for each in failed for verdict in run_files(files, only=(each,), jobs=1)]
+    alone = [verdict for each in failed for verdict in run_files(files, only=(each,), jobs=1, slow=2.0)]
     check([verdict for verdict in verdicts if verdict.state != FAILED] + alone)
 
 
@@ -53,3 +54,23 @@ def test_unknown_words_fail(case: str, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(f"format: 1\ncases:\n- {{id: X, kind: x, title: x, {case}}}\n")
     (verdict,) = run_files([tmp_path / "one.yaml"])
     assert verdict.state == FAILED
+
+
+def test_a_slow_case_has_longer_times_and_the_same_words() -> None:
+    case = {
+        "config": {"timeouts": {"attempt_s": 0.5}, "models": {"a": {"batch": {"max": 4, "wait_ms": 20}}},
+                   "rheostat": {"models": {"a": {"timeout": "300ms", "breaker": {"window": 30, "minCalls": 5}}}}},
+        "upstream": {"a": [{"do": "status", "code": 429, "headers": {"retry-after": "2"}}, {"do": "ok", "delay": 0.1}]},
+        "requests": [{"at": 1, "count": 2, "every": 0.25}],
+        "expect": [{"req": 0, "elapsed_p": 95, "max": 1.5}, {"switches": {"req": "all", "max": 3}},
+                   {"upstream": "a", "calls_between": [0.5, 2], "is": 2}],
+    }  # fmt: skip
+    assert slowed(case, 1.0) is case
+    assert slowed(case, 2.0) == {
+        "config": {"timeouts": {"attempt_s": 1.0}, "models": {"a": {"batch": {"max": 4, "wait_ms": 40.0}}},
+                   "rheostat": {"models": {"a": {"timeout": "600ms", "breaker": {"window": 60.0, "minCalls": 5}}}}},
+        "upstream": {"a": [{"do": "status", "code": 429, "headers": {"retry-after": "4"}}, {"do": "ok", "delay": 0.2}]},
+        "requests": [{"at": 2.0, "count": 2, "every": 0.5}],
+        "expect": [{"req": 0, "elapsed_p": 95, "max": 3.0}, {"switches": {"req": "all", "max": 3}},
+                   {"upstream": "a", "calls_between": [1.0, 4.0], "is": 2}],
+    }  # fmt: skip

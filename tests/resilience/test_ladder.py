@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings, Link, Preset, Rung, next_rung, peer_of
@@ -41,6 +42,85 @@ def test_it_ends_and_tries_nobody_twice(links: dict[str, Link], lighter: bool, p
         model = rung.call
         started.append(model)
     raise AssertionError(f"no end: {started}")
+
+
+class Climb(RuleBasedStateMachine):
+    """One request falls down the ladder as the engine climbs it: the next peer of what failed, else the next rung."""
+
+    @initialize(
+        links=LINKS, lighter=st.booleans(), peers=st.booleans(), steering=st.sets(st.sampled_from(NAMES[1:]), max_size=2)
+    )
+    def begin(self, links: dict[str, Link], lighter: bool, peers: bool, steering: set[str]) -> None:
+        self.links, self.steering, self.peers = links, steering, peers
+        self.settings = FallbackSettings(lighter=lighter, peer=peers)
+        self.started = ["a"]
+        self.running: str | None = "a"
+        self.outcomes: list[Outcome] = []
+        self.end: Rung | None = None
+
+    def climb(self, may_call: bool = True) -> None:
+        """What the engine does when the policy has given up."""
+        rung = next_rung(self.settings, self.links, self.outcomes, self.started, may_call=may_call, steering=self.steering)
+        assert rung.in_hand is None or rung.call is None
+        if rung.call is None:
+            self.end, self.running = rung, None
+        else:
+            self.ask(rung.call)
+
+    def ask(self, model: str) -> None:
+        assert model not in self.started
+        self.started.append(model)
+        self.running = model
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def fails(self) -> None:
+        model = self.running
+        assert model is not None
+        self.outcomes.append(Outcome(model, failure=Failure("timeout")))
+        peer = peer_of(model, self.links, self.started) if self.peers else None
+        if peer is not None:
+            self.ask(peer)
+        else:
+            self.climb()
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def answers_and_is_not_enough(self) -> None:
+        assert self.running is not None
+        self.outcomes.append(Outcome(self.running, Prediction(self.running)))
+        self.climb()
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def time_is_up(self) -> None:
+        self.climb(may_call=False)
+        assert self.end is not None
+
+    @precondition(lambda self: not self.running)
+    @rule()
+    def another_request(self) -> None:
+        self.started, self.running, self.outcomes, self.end = ["a"], "a", [], None
+
+    @invariant()
+    def the_best_in_hand_is_said_when_nobody_is_asked_any_more(self) -> None:
+        if self.end is None:
+            return
+        said = [o for o in self.outcomes if o.ok and o.model not in self.steering]
+        if not said or not self.settings.lighter:
+            assert self.end == Rung()
+        else:
+            assert self.end.in_hand is not None
+            assert self.links[self.end.in_hand].cost == max(self.links[o.model].cost for o in said)
+
+    @invariant()
+    def nobody_is_asked_twice(self) -> None:
+        assert len(set(self.started)) == len(self.started)
+        assert len(self.outcomes) <= len(self.started)
+
+
+TestClimb = Climb.TestCase
+TestClimb.settings = settings(max_examples=150, stateful_step_count=12, deadline=None)
 
 
 def test_the_dearest_answer_in_hand_comes_before_any_new_call() -> None:

@@ -1,10 +1,14 @@
-"""What every policy must obey, users' own included."""
+"""What every policy and every backend must obey, users' own included."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 
+from rheostat.backends import check_contract, check_remote_contract
+from rheostat.backends.check import ContractReport
 from rheostat.policies import History, Policy, models_of
+from rheostat.pool import Backend, ModelSettings, RemoteBackend, Row
 from rheostat.types import Answer, Call, Context, Decline, Outcome
 
 
@@ -44,3 +48,18 @@ def check_policy(policy: Policy, ctx: Context, outcomes: Mapping[str, Outcome], 
         waiting = [model for model in called if all(outcome.model != model for outcome in history)]
         history += (outcomes[waiting[0]],)
     raise AssertionError(f"no end after {limit} decisions")
+
+
+def check_backend(backend: Backend | RemoteBackend, rows: Sequence[Row], labels: tuple[str, ...] = ()) -> ContractReport:
+    """Hold `backend` to the contract that every model is held to before it takes traffic, on `rows`.
+
+    One reply a row, in order; a label, one of `labels` if there are any; a confidence in [0, 1] or none; scores that sum to
+    1; and, for a model of this process, the same answer twice, alone and beside others. It must not run in an event loop.
+
+    Raises:
+        ContractError: with everything that was found.
+    """
+    settings = ModelSettings(labels=labels, probe=list(rows))
+    if isinstance(backend, RemoteBackend):
+        return asyncio.run(check_remote_contract("backend", backend, settings))
+    return check_contract("backend", backend, settings)

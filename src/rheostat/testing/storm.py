@@ -105,9 +105,14 @@ class StormRouter(Router):
 
 
 class Storm:
-    """One random set-up: `seed` decides everything, so that a violation can be seen again."""
+    """One random set-up: `seed` decides everything, so that a violation can be seen again.
 
-    def __init__(self, seed: int) -> None:
+    `policy` puts one policy through it, in its form in the config; its models are `a`, `b`, `c` and `d` (costs 1 to 4). Each
+    of them says `said by NAME` with a confidence of .3 or .9, when it says anything.
+    """
+
+    def __init__(self, seed: int, policy: Any = None) -> None:
+        self.policy = policy
         self.dice = Random(seed)
         self.loop = VirtualLoop()
         self.sky = Sky(self.loop)
@@ -137,7 +142,7 @@ class Storm:
         return Result(dict(endings), dict(levels), dict(+self.happened), tuple(broken))
 
     async def _all(self, requests: int) -> None:
-        loaded = first_config(self.dice, self.sky)
+        loaded = first_config(self.dice, self.sky, self.policy)
         router = await StormRouter.start(loaded, clock=self.loop)
         assert isinstance(router, StormRouter)
         self.router = router
@@ -165,7 +170,7 @@ class Storm:
                 self.router.broken.append("a bad config changed the plan")
             return
         self.happened["reloads"] += 1
-        loaded = next_config(self.dice, self.sky, self.router.loaded, self.happened["reloads"])
+        loaded = next_config(self.dice, self.sky, self.router.loaded, self.happened["reloads"], self.policy)
         if not await self.router.reload(loaded):
             self.router.broken.append(f"a good config was refused: {self.router.last_error}")
         self._take_up()

@@ -32,21 +32,21 @@ RESULTS = ResultSettings(path="results.sqlite", max_age=Duration(10.0), pending=
 _KINDS = ("elsewhere", "elsewhere", "streaming", "thread", "inline")
 
 
-def first_config(dice: Random, sky: Sky) -> Loaded:
-    """Draw a config."""
-    names = NAMES[: dice.randint(1, len(NAMES))]
-    return _loaded(dice, {name: _model(dice, sky, name, names) for name in names}, 0)
+def first_config(dice: Random, sky: Sky, policy: Any = None) -> Loaded:
+    """Draw a config; with a `policy`, in its form in the config, it is the policy of all routes over all four models."""
+    names = NAMES[: dice.randint(1, len(NAMES))] if policy is None else NAMES
+    return _loaded(dice, {name: _model(dice, sky, name, names) for name in names}, 0, policy)
 
 
-def next_config(dice: Random, sky: Sky, before: Loaded, number: int) -> Loaded:
+def next_config(dice: Random, sky: Sky, before: Loaded, number: int, policy: Any = None) -> Loaded:
     """Draw the config after `before`: some models are as they were, others are new, changed or gone."""
-    names = NAMES[: dice.randint(1, len(NAMES))]
+    names = NAMES[: dice.randint(1, len(NAMES))] if policy is None else NAMES
     models = dict(before.config.models)
     for name in NAMES:
         if name in names and (name not in models or dice.random() < 0.4):
             models[name] = _model(dice, sky, name, names, version=str(number + 1))
     kept = {name: _linked(settings, names) for name, settings in models.items() if name in names}
-    return _loaded(dice, kept, number)
+    return _loaded(dice, kept, number, policy)
 
 
 def _linked(settings: ModelSettings, names: Sequence[str]) -> ModelSettings:
@@ -57,8 +57,8 @@ def _linked(settings: ModelSettings, names: Sequence[str]) -> ModelSettings:
     return settings if same else structs.replace(settings, peers=peers, lighter=lighter)
 
 
-def _loaded(dice: Random, models: dict[str, ModelSettings], number: int) -> Loaded:
-    routes = {name: _route(dice, tuple(models)) for name in ROUTES}
+def _loaded(dice: Random, models: dict[str, ModelSettings], number: int, policy: Any) -> Loaded:
+    routes = {name: _route(dice, tuple(models), policy) for name in ROUTES}
     return Loaded(
         config=Config(
             models=models, routes=routes, results=RESULTS, server=ServerSettings(max_in_flight=dice.choice((0, 0, 5, 12))),
@@ -70,13 +70,14 @@ def _loaded(dice: Random, models: dict[str, ModelSettings], number: int) -> Load
     )  # fmt: skip
 
 
-def _route(dice: Random, names: Sequence[str]) -> RouteSettings:
+def _route(dice: Random, names: Sequence[str], policy: Any) -> RouteSettings:
     fallback = FallbackSettings(
         retry=dice.randint(0, 2), max_attempts=dice.choice((0, 0, 2, 4)), peer=dice.random() < 0.7,
         lighter=dice.random() < 0.7, cached=dice.random() < 0.4, later=dice.random() < 0.4,
         preset=Preset(label="preset") if dice.random() < 0.3 else None,
     )  # fmt: skip
-    return RouteSettings(policy=_policy(dice, names), deadline=Duration(DEADLINE_S), fallback=fallback)
+    drawn = _policy(dice, names)
+    return RouteSettings(policy=policy or drawn, deadline=Duration(DEADLINE_S), fallback=fallback)
 
 
 def _model(dice: Random, sky: Sky, name: str, names: Sequence[str], version: str = "1") -> ModelSettings:

@@ -22,14 +22,20 @@ def main() -> int:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files of cases")
     parser.add_argument("--only", action="append", default=[], metavar="ID", help="run this case; may be repeated")
     parser.add_argument("--jobs", type=int, default=JOBS, metavar="N", help=f"cases at a time (default {JOBS})")
+    parser.add_argument(
+        "--slow", type=float, default=1.0, metavar="FACTOR", help="multiply every time in the cases, for a busy machine"
+    )
     asked = parser.parse_args()
     if asked.jobs < 1:
         parser.error("--jobs is 1 or more")
+    if not 1.0 <= asked.slow <= 100.0:
+        parser.error("--slow lies between 1 and 100")
     try:
         verdicts = run_files(
             asked.files,
             only=asked.only,
             jobs=asked.jobs,
+            slow=asked.slow,
             tell=lambda verdict: print(told(verdict), file=sys.stderr, flush=True),
         )
     except CaseError as error:

@@ -11,6 +11,7 @@ import yaml
 from msgspec import Struct, field
 
 from rheostat.testing.cases.config_words import ConfigWords, Words
+from rheostat.testing.cases.slowed import slowed
 from rheostat.testing.step import AnyStep
 
 FORMAT = 1
@@ -188,8 +189,9 @@ class Unread(Struct, frozen=True):
     problem: str
 
 
-def read_file(path: Path) -> list[Case | Unread]:
-    """Return the cases of a file in their order; those with an unknown word come back as Unread.
+def read_file(path: Path, slow: float = 1.0) -> list[Case | Unread]:
+    """Return the cases of a file in their order, their times multiplied by `slow`; those with an unknown word come back
+    as Unread.
 
     Raises:
         CaseError: it is no file of cases.
@@ -202,7 +204,7 @@ def read_file(path: Path) -> list[Case | Unread]:
         raise CaseError(f"{path}: expected `format: {FORMAT}` and a list `cases`, and nothing else")
     if whole["format"] != FORMAT:
         raise CaseError(f"{path}: format {whole['format']!r} is not known; this runner reads format {FORMAT}")
-    return [_read(written, number) for number, written in enumerate(whole["cases"])]
+    return [_read(slowed(written, slow), number) for number, written in enumerate(whole["cases"])]
 
 
 def _read(written: Any, number: int) -> Case | Unread:

@@ -74,14 +74,19 @@ async def run_cases(
 
 
 def run_files(
-    paths: Sequence[Path], *, only: Sequence[str] = (), jobs: int = JOBS, tell: Callable[[Verdict], None] | None = None
+    paths: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    jobs: int = JOBS,
+    slow: float = 1.0,
+    tell: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
-    """Run the cases of some files; `only` picks some by their id.
+    """Run the cases of some files; `only` picks some by their id, and all their times are multiplied by `slow`.
 
     Raises:
         CaseError: a file cannot be read, or an id is not in any.
     """
-    cases = [case for path in paths for case in read_file(path)]
+    cases = [case for path in paths for case in read_file(path, slow)]
     strange = set(only) - {case.id for case in cases}
     if strange:
         raise CaseError(f"no case {', '.join(sorted(strange))} in {', '.join(map(str, paths))}")
