@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from rheostat.resilience.residency import MemorySettings, Room
 
+_M_MMAP_THRESHOLD = -3  # malloc.h
+_LARGE = 2**20
 _UNLIMITED = 2**60  # cgroup v1 says "no limit" as a huge number
 
 
@@ -126,6 +128,17 @@ def _machine(root: Path) -> Ceiling | None:
         return total - now["MemAvailable"]
 
     return Ceiling("machine", total, used)
+
+
+def map_large_apart() -> None:
+    """Have glibc map every buffer of 1 MiB or more by itself from now on, so that it is gone when it is freed.
+
+    Left alone, glibc learns to keep such buffers in the heaps of its threads after the first few were freed, and it trims
+    the tops of those heaps neither by itself (below 64 MiB each) nor when it is asked to (`malloc_trim`).
+    """
+    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if option is not None:
+        option(_M_MMAP_THRESHOLD, _LARGE)
 
 
 def give_back(before: int, expected: int) -> int:

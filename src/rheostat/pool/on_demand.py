@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to the on-demand models of one name so far. `load_s` is the sum over all loads in seconds; `waits`
-    calls waited for a load, `wait_s` seconds in all."""
+    """What happened to the on-demand models of one name so far. `load_s` is the sum over all loads in seconds, with making
+    room; `waits` calls waited for a load, `wait_s` seconds in all."""
 
     loads: int = 0
     failures: int = 0

@@ -192,9 +192,10 @@ class Residency:
         try:
             while True:
                 with self._loads:
+                    began = self._clock.monotonic()
                     plan = self._make_room(guest, forced)
                     if not plan.refused:
-                        return self._opened(guest, opener)
+                        return self._opened(guest, opener, began)
                 if not plan.busy or self._clock.monotonic() >= until:
                     break
                 with self._changed:
@@ -215,8 +216,8 @@ class Residency:
             self._guests.pop(guest.key, None)
         self._changed.notify_all()
 
-    def _opened(self, guest: OnDemand, opener: Callable[[], Backend]) -> Backend:
-        began = self._clock.monotonic()
+    def _opened(self, guest: OnDemand, opener: Callable[[], Backend], began: float) -> Backend:
+        opened = self._clock.monotonic()
         memory.trim()  # or the model fills what was freed before, and seems to take nothing
         before = memory.process_bytes()
         backend = opener()
@@ -231,7 +232,8 @@ class Residency:
             guest.tally.loads += 1
             guest.tally.load_s += now - began
             self._changed.notify_all()
-        _log.info("model %s is loaded: %.0f MiB in %.2f s", guest.name, size / 2**20, now - began)
+        told = "model %s is loaded: %.0f MiB in %.3f s, %.3f s of it to make room"
+        _log.info(told, guest.name, size / 2**20, now - began, opened - began)
         return backend
 
     def _make_room(self, guest: OnDemand, forced: bool) -> Plan:
@@ -248,6 +250,7 @@ class Residency:
 
     def _bounded(self) -> tuple[memory.Ceiling, ...]:
         if not self._ceilings:
+            memory.map_large_apart()
             try:
                 self._ceilings = memory.ceilings(self.settings)
             except ValueError as error:
