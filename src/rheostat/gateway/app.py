@@ -11,6 +11,7 @@ from rheostat.errors import BadRequest, NotFound, RheostatError
 from rheostat.gateway.answer import RESULTS, Headers, Send, encode, send_error, send_not_allowed, send_page
 from rheostat.gateway.body import FeedbackBody, Receive, parse, read_body
 from rheostat.gateway.headers import MAX_ID, check_body_headers, read_headers, request_id
+from rheostat.gateway.inference_api import PREFIX, InferenceApi
 from rheostat.gateway.openapi import document
 from rheostat.gateway.predict import PredictApi
 from rheostat.gateway.results import ResultsApi
@@ -43,6 +44,7 @@ class Gateway:
         self.router = router
         self.predict = PredictApi(router)
         self.results = ResultsApi(router, self.predict.caller)
+        self.inference = InferenceApi(self.predict)
         self._posts: Mapping[str, Page] = {"/v1/predict": self.predict, "/v1/feedback": self._feedback}
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,
@@ -71,6 +73,9 @@ class Gateway:
             if post is not None:
                 await post(scope, receive, send)
                 return
+        if scope["path"].startswith(PREFIX):
+            await self.inference(scope, receive, send)
+            return
         await self._other(scope, send)
 
     async def _other(self, scope: Scope, send: Send) -> None:

@@ -17,8 +17,9 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 WANTED = frozenset(
     (
-        b"authorization", b"content-encoding", b"content-length", b"content-type", b"traceparent", b"x-api-key",
-        b"x-request-id", b"x-rheostat-priority", b"x-rheostat-session", b"x-rheostat-timeout-ms",
+        b"authorization", b"content-encoding", b"content-length", b"content-type",
+        b"inference-header-content-length", b"traceparent", b"x-api-key", b"x-request-id", b"x-rheostat-priority",
+        b"x-rheostat-session", b"x-rheostat-timeout-ms",
     )
 )  # fmt: skip
 """The headers that change what the gateway does."""
@@ -57,8 +58,9 @@ def request_id(found: Mapping[bytes, bytes]) -> str:
     return str(uuid_utils.uuid7())
 
 
-def check_body_headers(found: Mapping[bytes, bytes], limit: int) -> None:
-    """Hold the headers that describe the body to what the gateway reads: at most `limit` bytes of plain JSON in UTF-8.
+def check_body_headers(found: Mapping[bytes, bytes], limit: int, also: bytes = b"") -> None:
+    """Hold the headers that describe the body to what the gateway reads: at most `limit` bytes of plain JSON in UTF-8, or of
+    the content type `also`.
 
     Raises:
         TooLarge: the declared length is over the limit.
@@ -68,7 +70,7 @@ def check_body_headers(found: Mapping[bytes, bytes], limit: int) -> None:
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise too_large(limit)
     kind = found.get(b"content-type")
-    if kind is not None and kind != b"application/json" and kind and not _JSON_TYPE.fullmatch(kind.strip()):
+    if kind and kind not in (b"application/json", also) and not _JSON_TYPE.fullmatch(kind.strip()):
         raise UnsupportedType("the content type must be application/json (in UTF-8)", "content-type")
     coding = found.get(b"content-encoding")
     if coding is not None and coding.strip().lower() not in (b"", b"identity"):
