@@ -57,7 +57,7 @@ class Server:
     """A remote backend that works on `places` calls at a time, in the order they came."""
 
     def __init__(self, loop: VirtualLoop, name: str, usual_s: float, places: int, slow: Mapping[str, float]) -> None:
-        self.labels = None
+        self.labels: tuple[str, ...] | None = None
         self.loop, self.usual_s, self.places, self.slow = loop, usual_s, places, slow.get(name, 1.0)
         self.dice = Random(name)
         self.free = places
@@ -182,7 +182,7 @@ def play(setup: SetUp, way: str) -> Seen:
         seen.answers.append((due - 1_000.0, loop.time() - due, next(iter(served.record.weights))))
 
     async def all_of_them() -> None:
-        tasks = []
+        tasks: list[asyncio.Task[None]] = []
         while loop.time() < 1_000.0 + setup.seconds:
             await asyncio.sleep(dice.expovariate(setup.rate))
             tasks.append(asyncio.ensure_future(one(len(tasks))))
