@@ -22,6 +22,7 @@ from rheostat.config.schema import (
 )
 from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
+from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
 from rheostat.resilience.ladder import FallbackSettings, Preset
@@ -104,6 +105,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
     blocks += _section("### health", HealthSettings) + _section("### stream", StreamLimits)
     blocks += _section("### retry_budget", RetryBudgetSettings) + _section("### adaptive", LimitSettings)
+    blocks += _section("### batch", BatchSettings)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
