@@ -292,6 +292,7 @@ def test_a_reload_keeps_a_batched_model_that_did_not_change(tmp_path: Path) -> N
             "backend: python, callable: 'a:b', breaker: {maxConcurrent: 40}, batch: {instances: 2}",
             "breaker.maxConcurrent: every row of a batch takes a place, and 40 of them never fill 2 x 32 rows",
         ),
+        ("backend: python, callable: 'a:b', adaptive: {}, batch: {}", "models.m.adaptive: finds a limit by the time of"),
         ("backend: python, callable: 'a:b', batch: {max_rows: 1}", "`max_rows` must lie between 2 and 4096"),
         ("backend: python, callable: 'a:b', batch: {max: 8}", "unknown key; did you mean `max_rows`|models.m.batch.max"),
     ],

@@ -22,12 +22,15 @@ def _check(draft: Draft, path: str, model: ModelSettings) -> None:
         draft.wrong(f"{path}.batch", f"{asks} for one row a call, so there is nothing to put together; remove it")
     if model.run == "inline":
         draft.wrong(f"{path}.run", "a batched model computes in threads of its own; remove `run`, or remove `batch`")
+    if model.adaptive is not None:
+        told = "finds a limit by the time of single calls, and rows of a batch share theirs; remove it, or set `target`"
+        draft.wrong(f"{path}.adaptive", told)
     breaker = model.breaker or BreakerSettings()
     places, wanted = model.max_concurrency or breaker.max_concurrent, batch.max_rows * batch.instances
     if places and places < wanted:
         key = "max_concurrency" if model.max_concurrency else "breaker.maxConcurrent"
         told = (
-            f"every row of a batch takes a place, and {places} of them never fill {batch.instances} x {batch.max_rows} rows; "
-            f"remove it, or set {2 * wanted}, so that the next batch can gather while one computes"
+            f"every row of a batch takes a place, and {places} of them never fill {batch.instances} x {batch.max_rows} rows"
+            f"; remove it, or set {2 * wanted}, so that the next batch can gather while one computes"
         )
         draft.wrong(f"{path}.{key}", told)
