@@ -113,7 +113,7 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
 def _proven(
     name: str, settings: ModelSettings, loaded: Loaded, backend: Backend | RemoteBackend, briefly: bool = False
 ) -> tuple[Backend | RemoteBackend, ContractReport, Checkable | None]:
-    """Try the model and time it; `briefly` where only its weights are new, so that two rows say whether they are sound."""
+    """Try the model and time it; `briefly` where only its weights are new, so that one row says whether they are sound."""
     try:
         check = check_of(settings, backend)
         if settings.health.interval and check is None and not settings.probe_rows:
@@ -121,7 +121,7 @@ def _proven(
         if settings.adaptive is not None and isinstance(backend, Backend):
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
-        report = check_contract(name, backend, settings, most=2 if briefly else 0)
+        report = check_contract(name, backend, settings, most=1 if briefly else 0)
         _check_labels(backend, loaded.config.labels)
         backend = _calibrated(backend, settings, loaded)
     except RheostatError:
