@@ -170,7 +170,9 @@ def _first(replies: Sequence[Reply]) -> Reply:
 def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
     """Hold a reply to the contract that was checked at load."""
     if isinstance(reply, ModelError):
-        return None, _failed(model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s, reply.shared))
+        return None, _failed(
+            model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s, reply.shared)
+        )
     if not isinstance(reply, Prediction) or not reply.label:
         return None, _failed(model, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}"))
     if model.labels is not None and reply.label not in model.labels:

@@ -6,7 +6,7 @@ import mmap
 import os
 
 SHARED_FROM = 64 * 1024
-"""What is at least so large, in bytes, is put into shared memory; below, the socket is as quick (bench/workers.py)."""
+"""What is at least so large, in bytes, is put into shared memory; smaller messages go through the socket."""
 ARENA_BYTES = 256 << 20
 """Room for the rows of one call; pages take memory only once they are used. What does not fit goes through the socket."""
 _ALIGNED = 64
