@@ -1,6 +1,6 @@
 """Which rows of a call that failed as a whole are to blame: parts are asked again until every good row has its answer. Pure.
 
-Halves down to four rows, then one by one: for n rows at most 1.5 n + 2 further calls, and about 2 log2(n) for one bad row.
+Halves down to four rows, then one by one: for n rows at most 1.8 n further calls, and about 2 log2(n) for one bad row.
 After four single rows in vain the rest is asked only in large parts until one of them answers, so that a model that answers
 nothing at all is soon left alone.
 """
