@@ -20,12 +20,11 @@ from rheostat.engine.engine import Engine, Plan, Served
 from rheostat.engine.prober import Prober
 from rheostat.engine.stream import Outlet, Stream
 from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
+from rheostat.gauges import register_gauges
 from rheostat.resilience.holds import Holds
 from rheostat.results.answers import Answers
 from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
-from rheostat.telemetry.batches import batch_families
-from rheostat.telemetry.memory import load_numbers
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 from rheostat.types.priority import Priority
 
@@ -59,7 +58,7 @@ class Router:
         self.completing: Completing | None = None
         if results.path is not None:
             self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
-        self._register_gauges()
+        register_gauges(self, wiring.residency)
 
     @classmethod
     async def open(cls, path: str, *, clock: Clock | None = None, masker: Masker | None = None) -> Router:
@@ -362,46 +361,6 @@ class Router:
         if record.status == "degraded" and record.fallback_reason.startswith("router_unavailable"):
             self.metrics.count_router_error("router_unavailable")
             _log.warning("request %s: %s", record.id, self.masker.mask(record.fallback_reason))
-
-    def _register_gauges(self) -> None:
-        def models(value: Any) -> Any:
-            return lambda: {name: value(model) for name, model in self._wiring.plan.pool.models.items()}
-
-        def budgets(value: Any) -> Any:
-            return lambda: {
-                spend.name: value(spend)
-                for lane in self._wiring.plan.lanes.values()
-                for spend in lane.spends
-                if spend.settings.per == "all"
-            }
-
-        states = {"closed": 0.0, "half-open": 1.0, "open": 2.0}
-        self.metrics.gauge("rheostat_in_flight", models(lambda model: float(model.in_flight)))
-        self.metrics.gauge("rheostat_queue", models(lambda model: float(len(model.waiting))))
-        self.metrics.gauge("rheostat_limit", models(lambda model: float(model.limit)))
-        self.metrics.gauge("rheostat_overflow_total", models(lambda model: float(model.overflowed)))
-        self.metrics.gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
-        self.metrics.gauge("rheostat_ramp", models(lambda model: model.status(self.clock.monotonic())["ramp"]))
-        self.metrics.gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
-        self.metrics.gauge("rheostat_retries_refused_total", models(lambda model: float(model.retries_refused)))
-        self.metrics.gauge("rheostat_error_rate", models(lambda model: model.error_rate(self.clock.monotonic())))
-        self.metrics.gauge("rheostat_memory_bytes", models(lambda model: float(model.bytes)))
-        for name, read in load_numbers(self._wiring.residency.tallies).items():
-            self.metrics.gauge(name, read)
-        self.metrics.include(lambda: batch_families(self._wiring.plan.pool.batched))
-        self.metrics.gauge("rheostat_holds", lambda: float(len(self.engine.holds)))
-        if self.completing is not None:
-            later = self.completing.later
-            self.metrics.gauge("rheostat_results", lambda: later.counts)
-            self.metrics.gauge("rheostat_results_refused_total", lambda: later.refused)
-        self.metrics.gauge("rheostat_cached_answers", lambda: float(len(self.answers)))
-        self.metrics.gauge("rheostat_spend_threshold", budgets(self.engine.spends.threshold))
-        self.metrics.gauge("rheostat_spend_used", budgets(self.engine.spends.used))
-        self.metrics.gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))
-        self.metrics.gauge("rheostat_records_dropped_total", lambda: self.recorder.stats().dropped)
-        self.metrics.gauge(
-            "rheostat_records_queued", lambda: {sink.name: float(sink.queued) for sink in self.recorder.stats().sinks}
-        )
 
 
 def _restart_needed(name: str) -> Problem:

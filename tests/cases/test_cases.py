@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rheostat.testing.cases import FAILED, NOT_BUILT, Unread, Verdict, read_file, run_files
+from rheostat.testing.cases import FAILED, NOT_BUILT, PASSED, Unread, Verdict, read_file, run_files
 from rheostat.testing.cases.slowed import slowed
 
 HERE = Path(__file__).parent
@@ -54,6 +54,18 @@ def test_unknown_words_fail(case: str, tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(f"format: 1\ncases:\n- {{id: X, kind: x, title: x, {case}}}\n")
     (verdict,) = run_files([tmp_path / "one.yaml"])
     assert verdict.state == FAILED
+
+
+@pytest.mark.parametrize(("more", "state"), [("", FAILED), (", {req: 1, status_not: [200]}", PASSED)])
+def test_statuses_are_counted_exactly_but_for_requests_that_are_spoken_of(more: str, state: str, tmp_path: Path) -> None:
+    case = (
+        "config: {models: {a: {}}, route: {primary: a}, retries: 0}, "
+        "upstream: {a: [{do: ok, body: A, times: 1}, {do: status, code: 500}]}, "
+        f"requests: [{{at: 0}}, {{at: 0.3}}], expect: [{{status_count: {{200: 1}}}}{more}]"
+    )
+    (tmp_path / "one.yaml").write_text(f"format: 1\ncases:\n- {{id: X, kind: x, title: x, {case}}}\n")
+    (verdict,) = run_files([tmp_path / "one.yaml"])
+    assert verdict.state == state, verdict.problems
 
 
 def test_a_slow_case_has_longer_times_and_the_same_words() -> None:

@@ -16,7 +16,7 @@ def policy(said: object) -> Policy:
 def journey(
     links: dict[str, Link], said: object, fallback: FallbackSettings, max_cost: float = float("inf"), **ramps: float
 ) -> Journey:
-    route = Route(policy=policy(said), fallback=fallback, links=links, default=next(iter(links)))
+    route = Route(policy=policy(said), fallback=fallback, links=links, default=fallback.default or next(iter(links)))
     view = {name: ModelView(name, ramp=ramps.get(name, 1.0)) for name in links}
     return Journey(route, Context(Request(id="r", data="x", max_cost=max_cost), {}, view))
 
@@ -67,3 +67,11 @@ def test_the_answer_of_a_peer_counts_when_the_policy_wants_the_peer_itself() -> 
     assert one.ending.prediction == Prediction("x", 0.9)
     assert one.ending.weights == {"d": 1.0}
     assert sum(o.cost for o in one.history) == 2.0  # each call once
+
+
+def test_a_default_model_on_its_ramp_is_spared_like_any_other() -> None:
+    links = {"a": Link(cost=1.0), "b": Link(cost=2.0)}
+    rule = {"rules": [{"when": "text == 'nobody says this'", "use": "b"}]}
+    one = journey(links, rule, FallbackSettings(default="a"), a=1e-9)
+    assert one.start(0.0) == ("b",)
+    assert {o.model: o.failure.kind for o in one.history if o.failure} == {"a": "ramping"}

@@ -18,7 +18,7 @@ from rheostat.pool import ModelSettings
 from rheostat.resilience.spend import SpendSettings, spends_of
 from rheostat.signals.base import ScorerSettings
 
-FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder", "weights", "delta")
+FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder", "weights", "delta", "label_file", "profile")
 """Settings of models and signals that name a file or a folder."""
 RUNS = ("auto", "inline", "thread")
 

@@ -45,7 +45,7 @@ class Executor:
             began = now
             prediction, failure = judged(model, _ask(model, request))
             now = self.clock.monotonic()
-            model.ended(failure, failure is not None and FAILURES[failure.kind].counts, now - began, now)
+            model.ended(failure, failure is not None and failure.counts, now - began, now)
             attempts += (Attempt(model.name, began - request.received, now - began, failure),)
             if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
                 return _outcome(model, prediction, failure, attempts)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from os import cpu_count
 from time import perf_counter
 from typing import Any, cast
 
@@ -21,10 +19,10 @@ from rheostat.errors import ModelError
 from rheostat.jobs.evaluate import chosen_models
 from rheostat.jobs.example import Example
 from rheostat.jobs.lines import DataError
-from rheostat.lab.bootstrap import bootstrap
+from rheostat.lab.live_profile import quality_of
 from rheostat.pool import Backend, Model, ModelSettings, RemoteBackend, Reply
 from rheostat.pool.memory import process_bytes
-from rheostat.pool.profile import Length, Load, Profile, Quality, spread_of
+from rheostat.pool.profile import Length, Load, Profile, spread_of, this_machine
 from rheostat.types import tokens_of
 
 PATIENCE_S = 30.0
@@ -111,7 +109,7 @@ async def _profile(
         model=name,
         version=settings.version,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=f"{cpu_count()} x {platform.machine()}, {platform.system()} {platform.release()}",
+        machine=this_machine(),
         source="measured",
         unit="calls at a time" if model.remote else "rows in a call",
         cost=settings.cost,
@@ -203,9 +201,3 @@ def _lengths(times: Sequence[tuple[int, float]]) -> tuple[Length, ...]:
             found.append(Length(tokens=ordered[stop - 1][0], call=spread))
             start = stop
     return tuple(found)
-
-
-def quality_of(right: Sequence[float], chosen: bool = False) -> Quality:
-    """Return the mean of values in [0, 1] with its bootstrap interval."""
-    interval = bootstrap(right)
-    return Quality(accuracy=interval.mean, low=interval.low, high=interval.high, rows=len(right), chosen=chosen)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from os import cpu_count
 
 from rheostat.lab.bootstrap import bootstrap
 from rheostat.lab.records import judged_value
-from rheostat.pool.profile import Profile, Quality, spread_of
+from rheostat.pool.profile import Profile, Quality, spread_of, this_machine
 from rheostat.types import Feedback, RouteRecord
 
 
@@ -44,18 +42,17 @@ def live_profiles(
             if value is not None and 0.0 <= value <= 1.0:
                 right[alone].append(value)
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    machine = f"{cpu_count()} x {platform.machine()}, {platform.system()} {platform.release()}"
     return [
         Profile(
             model=name,
             version=version,
             made=made,
-            machine=machine,
+            machine=this_machine(),
             source="records",
             unit="calls at a time",
             cost=costs[name],
             alone=spread_of(times[name]),
-            quality=_quality(right[name]) if right[name] else None,
+            quality=quality_of(right[name], chosen=True) if right[name] else None,
             failures=dict(failures[name]),
         )
         for name, version in versions.items()
@@ -63,6 +60,7 @@ def live_profiles(
     ]
 
 
-def _quality(values: list[float]) -> Quality:
-    interval = bootstrap(values)
-    return Quality(accuracy=interval.mean, low=interval.low, high=interval.high, rows=len(values), chosen=True)
+def quality_of(right: Sequence[float], chosen: bool = False) -> Quality:
+    """Return the mean of values in [0, 1] with its bootstrap interval."""
+    interval = bootstrap(right)
+    return Quality(accuracy=interval.mean, low=interval.low, high=interval.high, rows=len(right), chosen=chosen)

@@ -15,16 +15,17 @@ from rheostat.types import Context, Decision, Decline
 from rheostat.types.text import normalise_text
 
 VARIABLES = ("text", "data", "meta", "headers", "signals", "session", "tenant", "route", "pool")
-"""What a condition may speak of; `pool.NAME` has available, loaded, cost, tier, quality, latency_s and in_flight."""
+"""What a condition may speak of; `pool.NAME` has what `_pool` names of a model's view."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """One rule: where everything it states holds, `use` (a model or a policy) decides.
 
     `when` is a CEL condition over `text`, `data`, `meta`, `headers`, `signals`, `session`, `tenant`, `route` and `pool`
-    (`pool.NAME` has `available`, `loaded`, `cost`, `tier`, `quality`, `latency_s` and `in_flight`); a field that the
-    request does not have makes it false. `contains` holds when the text has any of the words, `matches` when the pattern
-    (RE2, linear time) is found in it. Rules of higher `priority` are tried first, equal ones in the order written.
+    (`pool.NAME` has `available`, `loaded`, `cost`, `tier`, `quality`, `latency_s`, `in_flight`, `queued`, `limit`, `ramp`,
+    `error_rate` and `throughput`, in calls a second); a field that the request does not have makes it false. `contains`
+    holds when the text has any of the words, `matches` when the pattern (RE2, linear time) is found in it. Rules of higher
+    `priority` are tried first, equal ones in the order written.
     """
 
     use: Policy
@@ -227,6 +228,11 @@ def _pool(ctx: Context) -> dict[str, Any]:
             "quality": view.quality,
             "latency_s": view.latency_s,
             "in_flight": view.in_flight,
+            "queued": view.queued,
+            "limit": view.limit,
+            "ramp": view.ramp,
+            "error_rate": view.error_rate,
+            "throughput": view.throughput,
         }
         for name, view in ctx.pool.items()
     }

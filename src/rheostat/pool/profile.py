@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import platform
 from collections.abc import Sequence
+from os import cpu_count
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from rheostat.errors import ConfigError, Problem
+from rheostat.weights.file import replacing
 
 
 class Spread(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,13 +105,10 @@ def load_profile(path: Path, model: str, version: str) -> Profile:
 def save_profile(profile: Profile, path: Path) -> None:
     """Write the profile, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    body = msgspec.json.format(msgspec.json.encode(profile), indent=2)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(body + b"\n")
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+
+
+def this_machine() -> str:
+    """Say in words where something is measured."""
+    return f"{cpu_count()} x {platform.machine()}, {platform.system()} {platform.release()}"

@@ -1,8 +1,8 @@
 """Which rows of a call that failed as a whole are to blame: parts are asked again until every good row has its answer. Pure.
 
-Halves down to four rows, then one by one: for n rows at most 1.8 n further calls, and about 2 log2(n) for one bad row.
-After four single rows in vain the rest is asked only in large parts until one of them answers, so that a model that answers
-nothing at all is soon left alone.
+Halves, in blocks of four rows, then one by one: for n rows at most 1.5 n + 2 further calls, and about 2 log2(n) for one
+bad row. After four single rows in vain the rest is asked only in large parts until one of them answers, so that a model
+that answers nothing at all is soon left alone.
 """
 
 from __future__ import annotations
@@ -53,5 +53,6 @@ class Isolation(Generic[Row, Answer]):
 def _parts(start: int, stop: int) -> list[slice]:
     """Return the parts of a stretch, the first one last, as it is taken next."""
     size = stop - start
-    step = 1 if size <= _SINGLY else (size + 1) // 2
+    blocks = -(-size // _SINGLY)
+    step = 1 if blocks == 1 else (blocks + 1) // 2 * _SINGLY
     return [slice(at, min(at + step, stop)) for at in range(start, stop, step)][::-1]

@@ -127,9 +127,18 @@ def _breaker(check: Expect, seen: Seen) -> Iterator[str]:
 
 
 def _status_count(check: Expect, seen: Seen) -> Iterator[str]:
-    counted = Counter(answer.status for answer in seen.answers if not answer.cancelled)
-    if any(counted[status] != count for status, count in (check.status_count or {}).items()):
+    wanted = dict(check.status_count or {})
+    answers = [answer for answer in seen.answers if not answer.cancelled]
+    counted = Counter(answer.status for answer in answers)
+    single = {each.req for each in seen.case.expect if isinstance(each.req, int) and _speaks_of_status(each)}
+    others = any(answer.status not in wanted and answer.number not in single for answer in answers)
+    if others or any(counted[status] != count for status, count in wanted.items()):
         yield f"got {dict(counted)}"
+
+
+def _speaks_of_status(check: Expect) -> bool:
+    """A check of a single request's status, which `status_count` need not count then."""
+    return check.status is not None or check.status_in is not None or check.status_not is not None
 
 
 def _switches(check: Expect, seen: Seen) -> Iterator[str]:

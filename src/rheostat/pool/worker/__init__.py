@@ -1,1 +1,0 @@
-"""Models that compute in processes of their own."""
