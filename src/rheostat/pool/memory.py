@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rheostat.pool.cgroup import Group, groups
 from rheostat.resilience.residency import MemorySettings, Room
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
@@ -69,36 +70,23 @@ def container(root: Path = Path("/")) -> Ceiling | None:
     group further up holds as well: the tightest counts.
     """
     found = []
-    for group, limit_file, used_file, inactive in _groups(root):
+    for group in groups("memory", root):
+        limit_file, used_file, inactive = _files_of(group)
         try:
-            text = (group / limit_file).read_text().strip()
-            (group / used_file).read_text()
+            text = (group.folder / limit_file).read_text().strip()
+            (group.folder / used_file).read_text()
         except OSError:
             continue
         if text != "max" and int(text) < _UNLIMITED:
-            found.append(Ceiling("container", int(text), _group_usage(group, used_file, inactive)))
+            found.append(Ceiling("container", int(text), _group_usage(group.folder, used_file, inactive)))
     return min(found, key=lambda each: each.limit, default=None)
 
 
-def _groups(root: Path) -> list[tuple[Path, str, str, str]]:
-    """Every group that this process is in, from its own up to the mount, with the names of its files."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    groups = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mount, names = root / "sys/fs/cgroup", ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            mount = root / "sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        steps = Path(path.lstrip("/"))
-        groups += [(mount / step, *names) for step in (steps, *steps.parents)]
-    return groups
+def _files_of(group: Group) -> tuple[str, str, str]:
+    """The names of a group's files, and of the line about cached files."""
+    if group.version == 2:
+        return "memory.max", "memory.current", "inactive_file"
+    return "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 
 def _group_usage(group: Path, used_file: str, inactive: str) -> Callable[[], int]:

@@ -41,10 +41,12 @@ class RampState(Struct, frozen=True, gc=False):
     cut: float
 
 
-def begun(settings: RampSettings, now: float) -> RampState | None:
-    """Return the ramp of a model that comes back now; None when it gets everything at once."""
-    lowest = max(settings.start, settings.floor)
-    return RampState(now, lowest, now) if settings.seconds > 0.0 and lowest < 1.0 else None
+def begun(settings: RampSettings, now: float, kept: float = 0.0) -> RampState | None:
+    """Return the ramp of a model that comes back now; None when it gets everything at once. Where the share `kept` of it had
+    not been away, the climb goes on from there."""
+    lowest = max(settings.start, settings.floor, kept)
+    since = now - settings.seconds * kept**settings.aggression
+    return RampState(since, lowest, now) if settings.seconds > 0.0 and lowest < 1.0 else None
 
 
 def share(state: RampState, settings: RampSettings, now: float) -> float:

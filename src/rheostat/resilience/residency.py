@@ -14,15 +14,15 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct, structs
 
+from rheostat.types.bytes import bytes_of
+
 MISSED_WITHIN = 4.0
 """A model wanted again within this many times its `keep` after an eviction was evicted too soon."""
 MOST_BOUNCES = 4
 """Every such time doubles how long it is kept, up to 2 ** this."""
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
-_UNITS = {"%": 0.01, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-_SHAPE = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[kmgt]?i?b)", re.IGNORECASE)
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 State = Literal["unloaded", "loading", "loaded", "unloading"]
 
@@ -59,10 +59,14 @@ class MemorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def amount(self) -> float:
         """`limit` in bytes, or as a share in (0, 1]."""
-        found = _SHAPE.fullmatch(self.limit.strip())
-        if found is None:
-            raise ValueError(f"`limit` must be a size such as 4GiB or 500MB, or a share such as 70%, got {self.limit!r}")
-        return float(found[1]) * _UNITS[found[2].upper()]
+        share = _SHARE.fullmatch(self.limit.strip())
+        if share is not None:
+            return float(share[1]) * 0.01
+        try:
+            return float(bytes_of(self.limit))
+        except ValueError:
+            told = f"`limit` must be a size such as 4GiB or 500MB, or a share such as 70%, got {self.limit!r}"
+            raise ValueError(told) from None
 
 
 class Room(NamedTuple):

@@ -1,0 +1,1 @@
+"""Models that compute in processes of their own."""
