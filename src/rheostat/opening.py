@@ -15,6 +15,8 @@ from rheostat.errors import ConfigError, ContractError, ModelError, Problem, Rhe
 from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.batching import Batched
 from rheostat.pool.memory import process_bytes
+from rheostat.pool.prepared import Made, in_call, preparation
+from rheostat.pool.prepared_beside import beside
 from rheostat.pool.profile import load_profile
 from rheostat.pool.residency import Residency
 from rheostat.pool.shape import any_shape, shape_of
@@ -68,11 +70,11 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Resid
     before = process_bytes()
     made = _successor(settings, loaded, before_it)
     origin = settings.open(loaded.base) if made is None else made
-    backend, report, check = _proven(name, settings, loaded, origin, made is not None)
+    backend, ready, report, check = _proven(name, settings, loaded, origin, made is not None)
     size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
     row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
     switchable = origin if isinstance(origin, Switchable) else None
-    return Model(name, settings, _batched(name, settings, backend), row_s, check, size=size, origin=switchable)
+    return Model(name, settings, _queued(name, settings, ready, backend), row_s, check, size=size, origin=switchable)
 
 
 def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) -> Backend | None:
@@ -81,14 +83,14 @@ def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) ->
 
 def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
     """Open it once, to hold it to its contract and to measure it; it stays in memory only with `preload`."""
-    seen: list[tuple[ContractReport, Checkable | None]] = []
+    seen: list[tuple[Made | None, ContractReport, Checkable | None]] = []
     then = stamp(settings, loaded.base)
 
     def first() -> Backend:
-        backend, report, check = _proven(name, settings, loaded, settings.open(loaded.base))
+        backend, ready, report, check = _proven(name, settings, loaded, settings.open(loaded.base))
         if isinstance(backend, RemoteBackend):
             raise ConfigError([Problem("resident", None, "this model is not in this process: remove `resident`")])
-        seen.append((report, check))
+        seen.append((ready, report, check))
         return backend
 
     def again() -> Backend:
@@ -97,8 +99,8 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
         backend = settings.open(loaded.base)
         assert isinstance(backend, Backend)
         try:
-            warm_up(name, backend, settings)
-            return _calibrated(backend, settings, loaded)
+            warm_up(name, in_call(ready, backend, tried=True), settings)
+            return _calibrated(in_call(ready, backend), settings, loaded)
         except BaseException:
             backend.close()
             raise
@@ -106,13 +108,13 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
     guest = residency.host(name, float(settings.keep), file_bytes(settings, loaded.base), first, again)
     if not settings.preload:
         residency.unload(guest)
-    ((report, check),) = seen
-    return Model(name, settings, _batched(name, settings, guest), _row_s(report), check, guest)
+    ((ready, report, check),) = seen
+    return Model(name, settings, _queued(name, settings, ready, guest), _row_s(report), check, guest)
 
 
 def _proven(
     name: str, settings: ModelSettings, loaded: Loaded, backend: Backend | RemoteBackend, briefly: bool = False
-) -> tuple[Backend | RemoteBackend, ContractReport, Checkable | None]:
+) -> tuple[Backend | RemoteBackend, Made | None, ContractReport, Checkable | None]:
     """Try the model and time it; `briefly` where only its weights are new, so that one row says whether they are sound."""
     try:
         check = check_of(settings, backend)
@@ -121,22 +123,28 @@ def _proven(
         if settings.adaptive is not None and isinstance(backend, Backend):
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
-        report = check_contract(name, backend, settings, most=1 if briefly else 0)
+        ready = preparation(settings, backend)
+        report = check_contract(name, in_call(ready, backend, tried=True), settings, most=1 if briefly else 0)
         _check_labels(backend, loaded.config.labels)
-        backend = _calibrated(backend, settings, loaded)
+        backend = _calibrated(in_call(ready, backend), settings, loaded)
     except RheostatError:
         if isinstance(backend, Backend):
             backend.close()
         raise
-    return backend, report, check
+    return backend, ready, report, check
 
 
-def _batched(name: str, settings: ModelSettings, backend: Backend | RemoteBackend) -> Backend | RemoteBackend:
-    """Put rows together where the config says so; a model with named features makes all rows alike itself."""
+def _queued(
+    name: str, settings: ModelSettings, ready: Made | None, backend: Backend | RemoteBackend
+) -> Backend | RemoteBackend:
+    """Put rows together where the config says so, and prepare them beside that; a model with named features makes all rows
+    alike itself."""
     if settings.batch is None:
         return backend
     kind_of = any_shape if getattr(settings, "features", ()) else shape_of
-    return Batched(backend, settings.batch, SystemClock(), kind_of=kind_of, repeat=not settings.side_effects, name=name)
+    clock, repeat = SystemClock(), not settings.side_effects
+    batched = Batched(backend, settings.batch, clock, kind_of=kind_of, repeat=repeat, name=name)
+    return beside(settings, ready, batched, clock, name)
 
 
 def _row_s(report: ContractReport) -> float:

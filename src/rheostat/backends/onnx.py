@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.onnx_inputs import Input, plain_input
@@ -15,6 +15,7 @@ from rheostat.errors import ConfigError, ContractError, ModelError, Problem
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_session import named_labels, open_session
 from rheostat.pool.onnx_tokens import mean_pool, token_input, token_vectors
+from rheostat.pool.preparing import Ready
 
 _ORDER_PROBES = ("", "good", "bad", "no", "the quick brown fox", "很好", "1234", "free money now!!!")
 
@@ -23,7 +24,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     """`path` to an ONNX classifier. What it takes is read from the file:
 
     - a string tensor: the row's text (tf-idf pipelines from skl2onnx);
-    - numbers with `features`: a mapping of named features, missing ones NaN; without: a list of numbers;
+    - numbers with `features`: a mapping of named features, missing ones NaN; without: a list of numbers, or the array that
+      `prepare` made of an image;
     - token ids: give `tokenizer` (a tokenizer.json); texts are cut at `max_length` tokens.
 
     `output` says whether the numbers are `probabilities` or `logits`. With `head`, a second ONNX file, `path` is an
@@ -41,6 +43,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     threads: int = 1
     chunk: int = 64
     max_length: int = 256
+
+    takes_arrays: ClassVar[bool] = True
 
     def open(self, base: str) -> Backend:
         """Load the model.
@@ -98,6 +102,14 @@ class OnnxClassifier:
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
         return answered(rows, self._source, self._chunk, self._run)
+
+    def prepare(self, row: Row) -> Ready:
+        """Return the row in the model's terms.
+
+        Raises:
+            ModelError: `input_refused`.
+        """
+        return Ready(self._source.prepare(row))
 
     def close(self) -> None:
         """Drop the sessions; calls under way keep theirs."""

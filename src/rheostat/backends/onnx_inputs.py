@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.rows import feature_vector, text_in
 
@@ -42,8 +44,6 @@ class TextInput:
         return 1
 
     def feed(self, prepared: Sequence[Any]) -> dict[str, Any]:
-        import numpy as np
-
         column = np.array(prepared, dtype=object)
         return {self._name: column.reshape(-1, 1) if self._rank == 2 else column}
 
@@ -63,8 +63,6 @@ class FeatureInput:
         return 1
 
     def feed(self, prepared: Sequence[Any]) -> dict[str, Any]:
-        import numpy as np
-
         matrix = np.array(prepared, dtype=np.float64)
         if len(self._inputs) == 1:
             return {self._inputs[0][0]: matrix.astype(self._inputs[0][1])}
@@ -82,6 +80,8 @@ class VectorInput:
         self.probes: tuple[Any, ...] | None = tuple([value] * width for value in (0.0, 1.0, -1.0)) if width else ()
 
     def prepare(self, row: Any) -> list[float]:
+        if isinstance(row, np.ndarray) and row.ndim == 1:
+            row = row.tolist()
         if not isinstance(row, Sequence) or isinstance(row, str | bytes) or self._width not in (None, len(row)):
             raise ModelError("input_refused", f"expected a list of {self._width or 'some'} numbers, got {row!r:.80}")
         try:
@@ -93,9 +93,41 @@ class VectorInput:
         return len(prepared)
 
     def feed(self, prepared: Sequence[Any]) -> dict[str, Any]:
-        import numpy as np
-
         return {self._name: np.array(prepared, dtype=self._dtype)}
+
+
+class ArrayInput:
+    """An array of numbers, such as an image, as it is; lists in lists are taken for one. `shape` is a row's; None: any."""
+
+    probes: tuple[Any, ...] | None
+
+    def __init__(self, name: str, kind: str, shape: Sequence[int | None] | None) -> None:
+        self._name = name
+        self._dtype = _NUMBERS[kind]
+        self._shape = None if shape is None else tuple(shape)
+        some = [size or 32 for size in shape or ()]
+        self.probes = tuple(np.full(some, value, self._dtype) for value in (0.0, 1.0, -1.0)) if some else ()
+
+    def prepare(self, row: Any) -> np.ndarray[Any, Any]:
+        try:
+            array = np.asarray(row, dtype=self._dtype)
+        except (TypeError, ValueError, OverflowError):
+            raise ModelError("input_refused", f"expected an array of numbers, got {type(row).__name__}") from None
+        shape = self._shape
+        if shape is not None and not (len(shape) == array.ndim and all(map(_fits, shape, array.shape))):
+            wanted = " x ".join("any" if size is None else str(size) for size in shape)
+            raise ModelError("input_refused", f"expected an array of {wanted} numbers, got {array.shape}")
+        return array
+
+    def size(self, prepared: Any) -> int:
+        return int(prepared.size)
+
+    def feed(self, prepared: Sequence[Any]) -> dict[str, Any]:
+        return {self._name: np.stack(prepared)}
+
+
+def _fits(wanted: int | None, given: int) -> bool:
+    return wanted is None or wanted == given
 
 
 def plain_input(session: Any, features: Sequence[str]) -> Input:
@@ -122,4 +154,7 @@ def plain_input(session: Any, features: Sequence[str]) -> Input:
         return FeatureInput(inputs, features)
     if len(inputs) > 1:
         raise ConfigError([Problem("features", None, f"the model takes {names}: list them as features")])
+    if len(inputs[0].shape) > 2:
+        shape = [size if isinstance(size, int) else None for size in inputs[0].shape[1:]]
+        return ArrayInput(names[0], inputs[0].type, shape)
     return VectorInput(names[0], inputs[0].type, width)

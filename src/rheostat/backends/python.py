@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import as_reply
@@ -27,6 +27,8 @@ class PythonModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     callable: str
     each: bool = False
     args: Mapping[str, Any] = {}
+
+    takes_arrays: ClassVar[bool] = True
 
     @property
     def rows_together(self) -> bool:

@@ -8,12 +8,13 @@ from typing import Any
 from rheostat.backends.onnx_inputs import Input
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Reply, Row
+from rheostat.pool.preparing import Ready
 
 Run = Callable[[Sequence[Any]], Sequence[Reply]]
 
 
 def answered(rows: Sequence[Row], source: Input, most: int, run: Run) -> list[Reply]:
-    """Return a reply for every row, in order: prepared by `source`, run up to `most` at a time.
+    """Return a reply for every row, in order: prepared by `source` unless they were before, run up to `most` at a time.
 
     When `run` fails for several, each of them is run alone, so that the neighbours of a bad one are answered.
     """
@@ -21,7 +22,7 @@ def answered(rows: Sequence[Row], source: Input, most: int, run: Run) -> list[Re
     prepared: list[tuple[int, Any]] = []
     for index, row in enumerate(rows):
         try:
-            prepared.append((index, source.prepare(row)))
+            prepared.append((index, row.value if type(row) is Ready else source.prepare(row)))
         except ModelError as error:
             replies[index] = error
     if len(prepared) > most:

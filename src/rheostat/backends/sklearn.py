@@ -6,7 +6,7 @@ import hashlib
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import as_reply
@@ -27,6 +27,8 @@ class SklearnModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     trusted: bool = False
     sha256: str = ""
     features: tuple[str, ...] = ()
+
+    takes_arrays: ClassVar[bool] = True
 
     def open(self, base: str) -> Backend:
         """Load the model if it is trusted.

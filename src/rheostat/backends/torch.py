@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.onnx_inputs import FeatureInput, Input
+from rheostat.backends.onnx_inputs import ArrayInput, FeatureInput, Input
 from rheostat.backends.onnx_outputs import read_matrix
 from rheostat.backends.row_batches import answered
 from rheostat.backends.torch_module import copied, fill
@@ -20,6 +20,7 @@ from rheostat.dotted import load_object
 from rheostat.errors import ConfigError, MissingExtra, ModelError, Problem, WeightsError
 from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_tokens import TokenInput, read_tokenizer
+from rheostat.pool.preparing import Ready
 from rheostat.weights import Tensor, TensorSet, read_tensors, with_delta
 
 _TOKENS = ("input_ids", "attention_mask", "token_type_ids")
@@ -35,10 +36,10 @@ class TorchModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
 
     Texts go through `tokenizer` (a tokenizer.json, cut at `max_length` tokens) to the arguments that `forward` has of
     `input_ids`, `attention_mask`, `token_type_ids`; rows with `features` to its first one as a float matrix, missing ones
-    NaN. What comes back, a matrix or something with `logits`, is read as `output` says. Labels stand in the config, or in
-    the metadata of the weights or the head under `labels` as a JSON list, in the order of the outputs. `threads` compute
-    one call, up to `chunk` rows at a time; torch has one such number for the whole process, so models that differ
-    in it take turns setting it.
+    NaN; images as `prepare` makes arrays of them. What comes back, a matrix or something with `logits`, is read as `output`
+    says. Labels stand in the config, or in the metadata of the weights or the head under `labels` as a JSON list, in the
+    order of the outputs. `threads` compute one call, up to `chunk` rows at a time; torch has one such number for the whole
+    process, so models that differ in it take turns setting it.
 
     A reload that changes only `weights`, `delta` or `head` loads the tensors that differ from those in service and shares
     the rest with them.
@@ -57,9 +58,13 @@ class TorchModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
     threads: Annotated[int, Meta(ge=1)] = 1
     chunk: Annotated[int, Meta(ge=1)] = 64
 
+    takes_arrays: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        if (self.tokenizer is None) == (not self.features):
-            raise ValueError("`tokenizer` or `features` says what a row is turned into: set exactly one of them")
+        images = self.prepare is not None and self.prepare.image is not None
+        if images + (self.tokenizer is not None) + bool(self.features) != 1:
+            told = "`tokenizer` or `features`, or `prepare` of images, says what a row is turned into: set exactly one of them"
+            raise ValueError(told)
 
     def open(self, base: str) -> Backend:
         """Make the module and put its weights in.
@@ -126,6 +131,14 @@ class TorchClassifier:
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
         return answered(rows, self._source, self._settings.chunk, self._run)
+
+    def prepare(self, row: Row) -> Ready:
+        """Return the row in the model's terms.
+
+        Raises:
+            ModelError: `input_refused`.
+        """
+        return Ready(self._source.prepare(row))
 
     def close(self) -> None:
         """Drop the module and its mappings; calls under way, and models that share them, keep theirs."""
@@ -212,6 +225,8 @@ class _Argument(NamedTuple):
 
 
 def _source(settings: TorchModel, module: Any, base: str) -> Input:
+    if settings.prepare is not None and settings.prepare.image is not None:
+        return ArrayInput("image", _Argument.type, None)
     if settings.tokenizer is None:
         return FeatureInput([_Argument()], settings.features)
     takes = inspect.signature(module.forward).parameters

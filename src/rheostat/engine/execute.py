@@ -108,8 +108,8 @@ class Executor:
                     if outlet is not None:
                         return await poured(model, request, outlet, self.clock)
                     async with asyncio.timeout(timeout if timeout != float("inf") else None):
-                        if model.batched is not None:
-                            return await model.batched.aqueue(request.data, timeout, RANKS[request.priority])
+                        if model.queued is not None:
+                            return await model.queued.aqueue(request.data, timeout, RANKS[request.priority])
                         remote = cast("RemoteBackend", model.backend)
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from msgspec import Meta, Struct
 
 from rheostat.errors import ModelError
+from rheostat.pool.preparing import PrepareSettings
 from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
@@ -148,6 +149,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
     no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be
     checked and measured; with `preload` it stays. With `batch` the rows of several requests go through it in one call.
+    With `prepare` images or texts are turned into what it takes beforehand.
     """
 
     version: str = "1"
@@ -177,8 +179,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     keep: Duration = Duration(60.0)
     preload: bool = False
     batch: BatchSettings | None = None
+    prepare: PrepareSettings | None = None
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
+    takes_arrays: ClassVar[bool] = False  # whether a row may be an array of numbers
 
     @property
     def check_url(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBackend, Switchable
 from rheostat.pool.batching import Batched
 from rheostat.pool.on_demand import OnDemand
+from rheostat.pool.prepared_beside import PreparedBeside
 from rheostat.pool.profile import Profile
 from rheostat.pool.waiter import Waiter
 from rheostat.resilience import breaker as breakers
@@ -71,7 +72,10 @@ class Model:
         self.check = check
         self.labels = backend.labels or settings.labels or None
         self.remote = isinstance(backend, RemoteBackend)
-        self.batched = backend if isinstance(backend, Batched) else None
+        self.prepared = backend if isinstance(backend, PreparedBeside) else None
+        inner = backend if self.prepared is None else self.prepared.inner
+        self.batched = inner if isinstance(inner, Batched) else None
+        self.queued = self.prepared or self.batched  # takes rows with the rank of their request
         quick = settings.run == "inline" or (settings.run == "auto" and row_s <= INLINE_LIMIT_S)
         self.inline = quick and not self.remote and on_demand is None
         self.on_demand = on_demand
@@ -300,6 +304,7 @@ class Model:
             "throughput": round(throughputs.forecast(self.throughput, now), 3),
             "runs": "remote" if self.elsewhere else ("inline" if self.inline else "thread"),
             "batch": None if self.batched is None else self.batched.status(),
+            "prepare": None if self.prepared is None else self.prepared.status(),
             "residency": {"state": "remote" if self.elsewhere else "resident", "bytes": self.size}
             if self.on_demand is None
             else self.on_demand.status(now),
