@@ -13,8 +13,7 @@ from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
 from rheostat.opening import open_model, preload
-from rheostat.policies import ByLabel, Policy, answering_of, signals_of, steering_of, walk
-from rheostat.policies.balance import reads_load
+from rheostat.policies import ByLabel, Policy, answering_of, live_of, signals_of, steering_of, walk
 from rheostat.policies.reads import EVERYTHING, reads_of
 from rheostat.policies.stand_in import averaged_of
 from rheostat.pool import Model, Pool
@@ -162,7 +161,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         scorers=tuple(own),
         held=held,
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
-        live=reads_load(walk(policy)),
+        live=bool(live_of(policy)),
         averaged=averaged_of(policy),
         question=_question(name, settings.fallback, policy, pool, loaded, bool(wanted)),
         policy_version=loaded.policy_versions.get(name, ""),

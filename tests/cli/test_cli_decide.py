@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rheostat.config import load_config
+from rheostat.config.policy_file import version_of
 from rheostat.lab.outcomes_file import load
 from tests.cli.conftest import Run
 
@@ -178,3 +180,43 @@ def test_replay_says_when_the_policy_itself_failed(place: Path, run: Run) -> Non
     done = run(["replay", "outcomes.parquet", "--policy", "{crash_policies.Crash: {small: fast}}"], 1)
     assert "the policy failed on" in flat(done.output)
     assert "AttributeError" in done.output
+
+
+LOADED = {
+    "{balance: [fast, large]}": "in_flight, queued, latency_s, error_rate, ramp",
+    "{chain: [{rules: [{when: pool.large.queued > 3, use: fast}]}, large]}": "pool.large.queued",
+}
+
+
+@pytest.mark.parametrize("policy", LOADED)
+def test_whoever_replays_a_policy_is_told_that_a_table_has_no_load(place: Path, run: Run, policy: str) -> None:
+    told = f"it reads live load ({LOADED[policy]})"
+    text = (place / "rheostat.yaml").read_text()
+    cascade = "{cascade: {stages: [fast, large], threshold: 0.8}}"
+    (place / "loaded.yaml").write_text(text.replace(cascade, policy))
+    assert told in flat(run(["check", "loaded.yaml"]).stdout)
+    checked = json.loads(run(["check", "loaded.yaml", "--json"]).stdout)
+    assert ", ".join(checked["routes"]["default"]["reads_load"]) == LOADED[policy]
+    replayed = run(["replay", "outcomes.parquet", "--config", "loaded.yaml"])
+    assert f"warning: route default of loaded.yaml: {told}" in flat(replayed.stderr)
+    arms = ["--policy", "one=fast", "--policy", f"two={policy}"]
+    compared = flat(run(["experiment", "outcomes.parquet", *arms, "--report", "page.html"]).stdout)
+    assert f"! two: {told}" in compared
+    assert "one: it reads" not in compared
+    assert told in (place / "page.html").read_text()
+    assert told in flat(run(["retune", "loaded.yaml", "--before", "outcomes.parquet", "--after", "outcomes.parquet"]).stderr)
+
+
+def test_a_report_on_a_policy_file_tells_it_too(place: Path, run: Run) -> None:
+    run(["tune", "outcomes.parquet", "--goal", "max-share=0.5", "--out", "tuned.yaml"])
+    content = yaml.safe_load((place / "tuned.yaml").read_text()) | {"policy": {"balance": ["fast", "large"]}}
+    (place / "loaded.yaml").write_text(yaml.safe_dump(content | {"version": version_of(content)}))
+    said = run(["report", "outcomes.parquet", "--policy-file", "loaded.yaml", "--out", "report.html"])
+    assert "warning: loaded.yaml: it reads live load (in_flight" in flat(said.stderr)
+    assert "it reads live load (in_flight" in (place / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("place")
+def test_nobody_else_is_told(run: Run) -> None:
+    for command in (["check"], ["replay", "outcomes.parquet", "--config", "rheostat.yaml"]):
+        assert "live load" not in run(command).output

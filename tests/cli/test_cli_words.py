@@ -8,6 +8,7 @@ import pytest
 
 from rheostat.cli.given_policy import written_policy
 from rheostat.cli.policy_words import in_words
+from rheostat.policies.balance import _WAYS
 from tests.cli.conftest import Run
 
 MODELS = """
@@ -68,10 +69,32 @@ def bad(rows):
             "{cheapest: {of: [fast, large], quality: q, bar: 0.8}}",
             ["of fast, large: the cheapest whose q is at least 0.8, else the highest"],
         ),
+        (
+            "{balance: [a, b]}",
+            [
+                "balance: of a, b: the one where it is done soonest, by load, latency and errors "
+                "(2 of 100 to one drawn, to see how that does)",
+                "when it fails, the next best of the others",
+            ],
+        ),
+        (
+            "{balance: {models: {a: 2, b: 0.5}, choose: least_loaded, sticky: session, tags: x-tag}}",
+            [
+                "balance: of a (score 2), b (score 0.5): the one with the fewest requests in hand for its score",
+                "the same session keeps its model while that is available",
+                "only those tagged with the request's x-tag, else those tagged default, if any",
+                "when it fails, the next best of the others",
+            ],
+        ),
     ],
 )
 def test_policies_in_words(written: str, lines: list[str]) -> None:
     assert in_words(written_policy(written, ".", "here")) == lines
+
+
+def test_every_way_to_choose_has_words() -> None:
+    said = {way: in_words(written_policy(f"{{balance: {{models: [a, b], choose: {way}}}}}", ".", "here")) for way in _WAYS}
+    assert len({lines[0] for lines in said.values()}) == len(_WAYS)
 
 
 def write(folder: Path, policy: str, fallback: str) -> str:

@@ -21,7 +21,7 @@ from rheostat.resilience.holds import Holds
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.ramp import among
 from rheostat.testing import Act, VirtualLoop, check_policy, run_virtual, scripted_model
-from rheostat.types import Call, Context, Decline, ModelView, Outcome, Prediction, Request
+from rheostat.types import Call, Context, Decline, Failure, ModelView, Outcome, Prediction, Request
 
 NAMES = ("a", "b", "c", "d")
 WAYS = ("shortest_wait", "least_loaded", "two_choices", "weighted")
@@ -161,6 +161,26 @@ def test_tags_limit_the_choice() -> None:
     failed = (Outcome("f"),)
     ctx = Context(Request(id="r", data="x", headers={"x-tag": "free"}), pool=views)
     assert isinstance(parse_policy({"balance": settings}).decide(ctx, failed), Decline)
+
+
+@pytest.mark.parametrize("choose", WAYS)
+def test_a_reason_says_how_those_before_failed(choose: str) -> None:
+    policy = parse_policy({"balance": {"models": {"a": 9, "b": 1, "c": 0}, "choose": choose}})
+    views = {"a": ModelView("a", latency_s=0.01), "b": ModelView("b", available=False), "c": ModelView("c")}
+    ctx = Context(Request(id="r", data="x"), pool=views)
+    history: tuple[Outcome, ...] = ()
+    said = []
+    for kind in ("overloaded", "timeout", "crashed"):
+        decision = policy.decide(ctx, history)
+        assert isinstance(decision, Call)
+        said.append(decision.reason)
+        history += (Outcome(decision.models[0], failure=Failure(kind)),)
+    assert [outcome.model for outcome in history] == ["a", "c", "b"]
+    assert "failed" not in said[0]
+    assert said[1].startswith("a failed: overloaded; c ")
+    assert said[2].startswith("a failed: overloaded; c failed: timeout; b ")
+    last = policy.decide(ctx, history)
+    assert last == Decline("every model failed, b last: crashed", failed=True)
 
 
 @pytest.mark.parametrize(

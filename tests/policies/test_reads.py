@@ -1,14 +1,18 @@
-"""What a policy reads of a request besides its data."""
+"""What a policy reads of a request besides its data, and of the live load."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec import Struct
 
-from rheostat.policies import Cascade, Chain, Rule, Rules, Split, Use
+from rheostat.policies import Cascade, Chain, Rule, Rules, Split, Use, live_of
 from rheostat.policies.parse import parse_policy
-from rheostat.policies.reads import EVERYTHING, Reads, reads_of
+from rheostat.policies.reads import EVERYTHING, Reads, reads_of, without_load
+from rheostat.policies.rules import LOAD
 from rheostat.policies.split import Arm
-from rheostat.types import Context, Decision, Decline
+from rheostat.types import Context, Decision, Decline, ModelView
 
 
 class Own(Struct, frozen=True):
@@ -53,3 +57,53 @@ def test_a_tag_makes_another_question() -> None:
     reads = reads_of(parse_policy({"balance": {"models": ["a", "b"], "tags": "X-Tag"}}))
     assert (reads.meta, reads.headers, reads.session) == (("X-Tag",), ("x-tag",), False)
     assert reads_of(parse_policy({"balance": ["a", "b"]})).headers == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a", ()),
+        ({"cascade": {"stages": ["a", "b"], "threshold": 0.9}}, ()),
+        ({"balance": {"models": ["a", "b"], "choose": "least_loaded"}}, ("in_flight", "queued", "ramp")),
+        ({"balance": ["a", "b"]}, ("in_flight", "queued", "latency_s", "error_rate", "ramp")),
+        (
+            {"split": {"arms": [{"use": {"rules": [{"when": "pool.a.queued > 3", "use": "b"}]}, "share": 1}]}},
+            ("pool.a.queued",),
+        ),
+    ],
+)
+def test_a_policy_says_what_it_reads_of_the_load(written: Any, read: tuple[str, ...]) -> None:
+    policy = parse_policy(written)
+    assert live_of(policy) == read
+    said = without_load(policy)
+    assert bool(said) == bool(read)
+    assert all(name in said for name in read)
+
+
+@pytest.mark.parametrize(
+    ("when", "read"),
+    [
+        ("pool.a.limit - pool['b'].in_flight > 2", ("pool.a.limit", "pool['b'].in_flight")),
+        ("pool.a.available && pool.b.cost < 3.0 && pool.a.loaded && pool.a.tier > 0 && pool.a.quality > 0.5", ()),
+        ("pool.a.latency_s < 0.2 || pool.a.error_rate > 0.1", ("pool.a.latency_s", "pool.a.error_rate")),
+        ("has(pool.a) && size(pool) > 2", ("pool.a", "pool")),
+        ("meta.pool == 'x'", ()),
+    ],
+)
+def test_a_condition_reads_load_where_it_reads_what_moves(when: str, read: tuple[str, ...]) -> None:
+    assert live_of(ruled(when)) == read
+
+
+def test_what_is_load_is_what_a_view_has_of_it() -> None:
+    """A field added to the view has to be sorted: it moves with the load, or a table knows it as well."""
+    known = {"name", "available", "loaded", "cost", "tier", "quality", "tags", "means"}
+    assert known | LOAD == set(ModelView.__struct_fields__)
+
+
+def test_a_policy_of_ones_own_says_it_itself() -> None:
+    class Busy(Own, frozen=True):
+        def live(self) -> tuple[str, ...]:
+            return ("queued",)
+
+    assert live_of(Chain(policies=(Busy(), Use("a")))) == ("queued",)
+    assert live_of(Own()) == ()

@@ -70,6 +70,7 @@ def _seen(model: Model) -> dict[str, Any]:
 
 def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any]:
     from rheostat.cli.policy_words import in_words
+    from rheostat.policies import live_of
 
     config = loaded.config
     return {
@@ -81,7 +82,11 @@ def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any
             for name, each in config.models.items()
         },
         "routes": {
-            name: {"policy": in_words(loaded.policies[name]), "policy_version": loaded.policy_versions[name]}
+            name: {
+                "policy": in_words(loaded.policies[name]),
+                "policy_version": loaded.policy_versions[name],
+                "reads_load": list(live_of(loaded.policies[name])),
+            }
             for name in config.routes
         },
         "signals": list(config.signals),
@@ -91,6 +96,7 @@ def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any
 def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
     from rheostat.cli.policy_words import in_words
     from rheostat.policies import signals_of
+    from rheostat.policies.reads import without_load
 
     config = loaded.config
     say(f"{loaded.path} can be used (version {loaded.version})")
@@ -113,6 +119,8 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
         read = signals_of(loaded.policies[name])
         if read:
             say(f"  reads the signals {', '.join(read)}")
+        if unseen := without_load(loaded.policies[name]):
+            say(f"  {unseen}")
         for line in _ladder(route.fallback):
             say(f"  {line}")
     kept = [f"{kind} {place}" for kind in ("jsonl", "sqlite") if (place := getattr(config.records, kind))]

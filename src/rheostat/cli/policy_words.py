@@ -96,6 +96,26 @@ def _cheapest(policy: Any) -> list[str]:
     return lines
 
 
+_CHOICES = {
+    "shortest_wait": "where it is done soonest, by load, latency and errors (2 of 100 to one drawn, to see how that does)",
+    "two_choices": "of two drawn, where it is done sooner, by load, latency and errors (2 of 100 to the first drawn)",
+    "least_loaded": "with the fewest requests in hand for its score",
+    "weighted": "drawn by score * share of calls that went well / (latency * requests in hand)",
+}
+
+
+def _balance(policy: Any) -> list[str]:
+    scores = policy.scores()
+    told = [name if len(set(scores.values())) == 1 else f"{name} (score {score:g})" for name, score in scores.items()]
+    lines = [f"balance: of {', '.join(told)}: the one {_CHOICES[policy.choose]}"]
+    if policy.sticky is not None:
+        lines.append(f"the same {policy.sticky} keeps its model while that is available")
+    if policy.tags is not None:
+        lines.append(f"only those tagged with the request's {policy.tags}, else those tagged default, if any")
+    lines.append("when it fails, the next best of the others")
+    return lines
+
+
 def _chain(policy: Any) -> list[str]:
     lines = ["the first of these that decides:"]
     for number, each in enumerate(policy.policies, 1):
@@ -120,6 +140,7 @@ def _own(policy: Any) -> list[str]:
 
 
 _SAYERS: dict[str, Callable[[Any], list[str]]] = {
+    "balance": _balance,
     "binary": _binary,
     "blend": _blend,
     "cascade": _cascade,

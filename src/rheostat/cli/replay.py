@@ -9,7 +9,7 @@ import typer
 
 from rheostat.cli.console import FAILED, note, say, say_json, told
 from rheostat.cli.limits import STAGES_HELP, stages_of
-from rheostat.cli.table_warnings import warn
+from rheostat.cli.table_warnings import warn, warn_of_load
 
 if TYPE_CHECKING:
     from rheostat.cli.given_policy import Given
@@ -57,6 +57,7 @@ def replay(
     except (ValueError, KeyError) as error:
         raise typer.BadParameter(str(error.args[0]) if error.args else str(error)) from None
     warn(table, part, models, name, thresholds=False)
+    warn_of_load(given.name, given.policy)
     if as_json:
         say_json({"policy": given.name, "figures": as_data(found), "counts": played.counts(),
                   "policy_failed": played.failed[0], "rows_per_s": rate})  # fmt: skip

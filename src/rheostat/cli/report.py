@@ -10,7 +10,7 @@ import typer
 
 from rheostat.cli.console import say, say_json, told
 from rheostat.cli.limits import GOAL_HELP, STAGES_HELP, goal_of, stages_of
-from rheostat.cli.table_warnings import warn
+from rheostat.cli.table_warnings import warn, warn_of_load
 
 if TYPE_CHECKING:
     from rheostat.lab.goal import Goal
@@ -88,8 +88,10 @@ def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal)
     from rheostat.cli.given_policy import given_policy
     from rheostat.lab.figures import figures
     from rheostat.lab.tune import Tuned
+    from rheostat.policies.reads import without_load
 
     given = given_policy(None, "", place, None)
+    warn_of_load(given.name, given.policy)
     chosen, reported = (
         figures(
             given.policy, table.select(split=split), names, split=split, scorers=given.scorers, spends=given.spends,
@@ -98,5 +100,6 @@ def _tuned(place: str, table: OutcomesTable, names: tuple[str, ...], goal: Goal)
         for split in ("dev", "test")
     )  # fmt: skip
     return Tuned(
-        kind=Path(place).name, stages=names, goal=goal, policy=given.policy, chosen=chosen, reported=reported
+        kind=Path(place).name, stages=names, goal=goal, policy=given.policy, chosen=chosen, reported=reported,
+        notes=(unseen,) if (unseen := without_load(given.policy)) else (),
     )  # fmt: skip

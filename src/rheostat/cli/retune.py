@@ -10,7 +10,7 @@ import typer
 
 from rheostat.cli.console import say, say_json, say_table, told
 from rheostat.cli.limits import GOAL_HELP, goal_of
-from rheostat.cli.table_warnings import warn
+from rheostat.cli.table_warnings import warn, warn_of_load
 
 if TYPE_CHECKING:
     from rheostat.lab.goal import Goal
@@ -48,6 +48,7 @@ def retune(
     content = _content(policy)
     is_file = content.get("kind") == "rheostat-policy"
     given = given_policy(None if is_file else policy, route, policy if is_file else None, None)
+    warn_of_load(given.name, given.policy)
     fresh = load(after)
     wanted = goal_of(goal) if goal else _own_goal(content) if is_file else None
     warn(fresh, fresh.subset(fresh.split > 0), by_cost(fresh))

@@ -1,4 +1,4 @@
-"""Warnings about an outcomes table, beside the result."""
+"""Warnings about an outcomes table and what is replayed over it, beside the result."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rheostat.cli.console import note
 
 if TYPE_CHECKING:
     from rheostat.lab.outcomes import OutcomesTable
+    from rheostat.policies import Policy
 
 
 def warn(
@@ -31,3 +32,11 @@ def warn(
     found += not_better(part, names, where) if compared else []
     for flag in found:
         note(f"warning: {flag.about}: {flag.text}")
+
+
+def warn_of_load(name: str, policy: Policy) -> None:
+    """Say that the policy decides by what no table holds, where it does."""
+    from rheostat.policies.reads import without_load
+
+    if unseen := without_load(policy):
+        note(f"warning: {name}: {unseen}")

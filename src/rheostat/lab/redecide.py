@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from rheostat.engine.journey import Journey, Route
-from rheostat.policies import Policy, Rules, answering_of, steering_of, walk
+from rheostat.policies import Policy, Rules, answering_of, live_of, steering_of, walk
 from rheostat.resilience.ladder import FallbackSettings, Link
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.types import Context, ModelView, Outcome, Request, RouteRecord, Step, text_of
@@ -146,7 +146,7 @@ def unrecorded(policy: Policy, record: RouteRecord) -> str:
         if isinstance(part, Rules):
             read |= {root for root, _ in part.__dict__["roots"]}
             read |= {"text"} if part.__dict__["reads_text"] else set()
-        read |= {"pool"} if getattr(part, "live", False) else set()
+    read |= {"pool"} if live_of(policy) else set()
     kept = record.input is not None and record.input.text is not None and not record.input.changed
     lacking = [name for name in ("headers", "pool", "text", "data") if name in read and not (kept and name in _INPUT)]
     return " and ".join("the pool's state" if name == "pool" else f"the {name}" for name in lacking)

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from rheostat.chance import chance
-from rheostat.policies.base import History, Policy, require
+from rheostat.policies.base import History, kind_of, require
 from rheostat.resilience.ramp import among
 from rheostat.types import Answer, Call, Context, Decision, Decline, ModelView, Request
 
@@ -43,8 +43,6 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Sources: Mitzenmacher (2001), the power of two choices; Thaler and Ravishankar (1998), rendezvous hashing.
     """
 
-    live = True
-
     of: tuple[str, ...] | dict[str, float] = field(name="models")
     choose: Literal["shortest_wait", "least_loaded", "two_choices", "weighted"] = "shortest_wait"
     sticky: str | None = None
@@ -67,6 +65,11 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def models(self) -> tuple[str, ...]:
         return tuple(self.of)
 
+    def live(self) -> tuple[str, ...]:
+        """Return what the choice reads of every model's load."""
+        counts = ("in_flight", "queued")
+        return (*counts, "ramp") if self.choose == "least_loaded" else (*counts, "latency_s", "error_rate", "ramp")
+
     def decide(self, ctx: Context, history: History) -> Decision:
         heard = {outcome.model: outcome for outcome in history}
         made: list[Choice] = ctx.memo.setdefault(f"balance:{id(self)}", [])
@@ -75,14 +78,17 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 choice = self._choice(ctx, [model for model, _, _ in made])
                 if choice is None:
                     break
-                made.append(choice)
+                told = "".join([f"{each} failed{kind_of(heard[each])}; " for each, _, _ in made])
+                made.append((choice[0], choice[1], told + choice[2]))
             model, propensity, reason = made[number]
             outcome = heard.get(model)
             if outcome is None:
                 return Call((model,), reason, self.name, propensity)
             if outcome.ok:
                 return Answer({model: 1.0}, reason, self.name, propensity)
-        return Decline("every model failed" if len(made) > 1 else "the only model failed", failed=True)
+        last = made[-1][0]
+        who = f"every model failed, {last} last" if len(made) > 1 else f"{last}, the only model, failed"
+        return Decline(f"{who}{kind_of(heard[last])}", failed=True)
 
     def _choice(self, ctx: Context, failed: Sequence[str]) -> Choice | None:
         """Return the next model, how likely that was given who failed before and who is on a ramp, and why."""
@@ -120,11 +126,6 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
         best = min(ranks.values())
         return {model: scores[model] or 1.0 for model, rank in ranks.items() if rank == best}
-
-
-def reads_load(policies: Iterable[Policy]) -> bool:
-    """Return whether one of the policies decides by how busy the models are at the moment."""
-    return any(getattr(policy, "live", False) for policy in policies)
 
 
 def first(weights: Mapping[str, float], salt: str, key: str) -> str:

@@ -17,8 +17,9 @@ class Policy(Protocol):
     """Decides one request. No await, clock, random numbers, logging or I/O: chance is `rheostat.chance`.
 
     Any frozen `msgspec.Struct` with this method is a policy and decodes from the config by its fields. It may also have
-    `models()` and `signals()`, tuples of the names it uses, which are then checked when the config is loaded, and
-    `steering()`, those of its models whose answers only choose others.
+    `models()` and `signals()`, tuples of the names it uses, which are then checked when the config is loaded,
+    `steering()`, those of its models whose answers only choose others, and `live()`, what it reads of how busy the models
+    are: then every request gets a view of its own, and whoever replays the policy is told that a table has no load.
     """
 
     def decide(self, ctx: Context, history: History) -> Decision:
@@ -99,6 +100,11 @@ def models_of(policy: Policy) -> tuple[str, ...]:
 def signals_of(policy: Policy) -> tuple[str, ...]:
     """Return every signal the policy and its nested policies say they read, in order, each once."""
     return _said(policy, "signals")
+
+
+def live_of(policy: Policy) -> tuple[str, ...]:
+    """Return what the policy and its nested policies say they read of the live load, in order, each once."""
+    return _said(policy, "live")
 
 
 def steering_of(policy: Policy) -> tuple[str, ...]:

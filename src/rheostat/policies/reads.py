@@ -1,11 +1,11 @@
-"""What of a request, besides its data, a policy may look at: the part that makes two requests different questions."""
+"""What a policy looks at besides a request's data: what makes two requests different questions, and what no table holds."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from rheostat.policies.balance import Balance
-from rheostat.policies.base import Policy, walk
+from rheostat.policies.base import Policy, live_of, walk
 from rheostat.policies.rules import Rules
 
 
@@ -18,6 +18,17 @@ class Reads(Struct, frozen=True):
 
 
 EVERYTHING = Reads(None, None, True)
+
+
+def without_load(policy: Policy) -> str:
+    """Say what a replay of the policy over an outcomes table cannot show; nothing, when it reads no live load."""
+    read = live_of(policy)
+    if not read:
+        return ""
+    return (
+        f"it reads live load ({', '.join(read)}), of which an outcomes table has none: there every model looks idle, so "
+        "what is replayed is not what is served"
+    )
 
 
 def reads_of(policy: Policy) -> Reads:

@@ -65,11 +65,16 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         roots = {root for program in programs if program is not None for root in program.variables()}
         sources = [rule.when for rule in self.rules if rule.when is not None]
         self.__dict__["roots"] = tuple((root, fields_read(sources, root)) for root in VARIABLES if root in roots)
+        self.__dict__["load"] = load_read(sources) if "pool" in roots else ()
         self.__dict__["scope"] = _context_class() if roots else None
         self.__dict__["reads_text"] = any(rule.words() or rule.matches for rule in self.rules)
 
     def signals(self) -> tuple[str, ...]:
         return tuple(sorted({name for rule in self.rules if rule.when for name in _signals_in(rule.when)}))
+
+    def live(self) -> tuple[str, ...]:
+        """Return what the conditions read of the models' load."""
+        return self.load  # type: ignore[attr-defined, no-any-return]
 
     def decide(self, ctx: Context, history: History) -> Decision:
         memo_key = f"rules:{id(self)}"
@@ -204,6 +209,22 @@ def fields_read(sources: Sequence[str], root: str) -> tuple[str, ...] | None:
                 return None
             fields.add(match[match.lastindex])
     return tuple(sorted(fields))
+
+
+LOAD: Final = frozenset(("latency_s", "in_flight", "queued", "limit", "ramp", "error_rate", "throughput"))
+"""What `pool.NAME` says of how busy and how well a model is; a table has none of it."""
+
+
+def load_read(sources: Sequence[str]) -> tuple[str, ...]:
+    """Return what of the models' load the conditions read, as it is written; where a model, or the pool, is used as a whole,
+    that."""
+    found: dict[str, None] = {}
+    for source in sources:
+        for match in re.finditer(rf"\bpool\b(?:(?:{_FIELD})(?:{_FIELD})?)?", source):
+            field = match[match.lastindex] if match.lastindex is not None and match.lastindex > 3 else None
+            if field is None or field in LOAD:
+                found[match[0]] = None
+    return tuple(found)
 
 
 def _variables(ctx: Context, roots: tuple[tuple[str, tuple[str, ...] | None], ...]) -> dict[str, Any]:

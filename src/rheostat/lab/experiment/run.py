@@ -24,6 +24,7 @@ from rheostat.lab.policy_file import policy_form
 from rheostat.lab.replay import replay
 from rheostat.lab.segments import Segments, by_meta, coded, meta_values
 from rheostat.policies import Policy, models_of
+from rheostat.policies.reads import without_load
 from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import Spend
 from rheostat.signals.base import AnswerScorer, Scorer
@@ -218,6 +219,7 @@ class _Run:
         notes = [f"the policy itself failed on {failed} rows ({why}); there its default model answered"] if failed else []
         if reviewed := self.reviewed[name]:
             notes.append(f"{reviewed:,} rows went to a person; they are left out for all, and they are the less sure ones")
+        notes += [unseen] if (unseen := without_load(policy)) else []
         notes += [f"{metric}: every row has the same score, so the ranking is blind" for metric in constant]
         return Arm(
             name=name,
