@@ -78,3 +78,24 @@ def test_parameters_keep_their_kind() -> None:
     assert from_parameters(request.parameters) == values
     request.parameters["e"].SetInParent()
     assert from_parameters(request.parameters)["e"] is None
+
+
+@given(tensor=tensors().filter(lambda tensor: tensor.datatype != "FP16"))
+def test_contents_that_are_written_are_read_back(tensor: Tensor) -> None:
+    request = messages().ModelInferRequest()
+    add_tensors(request.inputs, None, (tensor,))
+    (again,) = from_messages(messages().ModelInferRequest.FromString(request.SerializeToString()).inputs, [])
+    assert same(tensor, again)
+
+
+@pytest.mark.parametrize(("datatype", "value"), [("INT8", 128), ("INT8", -129), ("INT16", 1 << 15), ("UINT8", 256)])
+def test_a_number_beyond_its_datatype_is_no_tensor(datatype: str, value: int) -> None:
+    field = "uint_contents" if datatype.startswith("U") else "int_contents"
+    with pytest.raises(TensorError, match="whole numbers from"):
+        from_messages(given_input(datatype, [1], **{field: [value]}).inputs, [])
+
+
+@pytest.mark.parametrize(("datatype", "value"), [("INT32", 1 << 31), ("UINT8", -1), ("FP16", 1.0), ("BOOL", "yes")])
+def test_a_value_that_a_message_cannot_hold_is_named(datatype: str, value: object) -> None:
+    with pytest.raises(TensorError, match="'t'"):
+        add_tensors(messages().ModelInferRequest().inputs, None, (Tensor("t", datatype, (1,), [value]),))

@@ -52,6 +52,8 @@ def serve(
         other = "--host or --port (0 takes a free port)"
         if error.filename == f"{admin.host}:{admin.port}":
             other = "`admin.host` or `admin.port`"
+        elif error.filename == f"{host or loaded.config.server.host}:{loaded.config.server.grpc_port}":
+            other = "`server.grpc_port` (0 takes a free port)"
         note(f"cannot listen on {error.filename}: {error.strerror}; choose another address with {other}")
         raise typer.Exit(FAILED) from None
     finally:

@@ -31,6 +31,8 @@ def check_access(draft: Draft) -> None:
     server = draft.decoder.decoded.get("server", ServerSettings())
     if admin.secret is not None and server.port == admin.port != 0:
         draft.wrong("admin.port", f"the gateway listens on {server.port} too; choose another port")
+    if server.grpc_port and server.grpc_port in (server.port, admin.port if admin.secret is not None else 0):
+        draft.wrong("server.grpc_port", f"something else listens on {server.grpc_port} too; choose another port")
     if server.host not in _LOCAL and "keys" not in draft.sections:
         draft.doubtful("server.host", f"anybody who reaches {server.host} may use the models, as there are no `keys`")
 

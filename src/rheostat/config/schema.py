@@ -88,16 +88,18 @@ class AdminSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gateway. `port: 0` takes any free port. `max_body` is in bytes; `max_in_flight` requests at a time (0:
-    unlimited), the next gets 503: one of low priority at 80 % of that, one of high priority at a tenth more; `max_batch`
-    rows in one list; slow clients are cut off after `header_timeout` and `body_timeout`; a stopping gateway gives requests
-    in flight `drain` to finish (0: it does not wait)."""
+    """The gateway. `port: 0` takes any free port. With `grpc_port` the Open Inference Protocol is served over gRPC too, on
+    the same host (`pip install 'rheostat[grpc]'`); there a larger `max_body` needs a restart. `max_body` is in bytes;
+    `max_in_flight` requests at a time (0: unlimited), the next gets 503: one of low priority at 80 % of that, one of high
+    priority at a tenth more; `max_batch` rows in one list; slow clients are cut off after `header_timeout` and
+    `body_timeout`; a stopping gateway gives requests in flight `drain` to finish (0: it does not wait)."""
 
     host: str = "127.0.0.1"
     port: Port = 8080
     max_body: AtLeastOne = 1_048_576
     max_batch: AtLeastOne = 1_000
     max_in_flight: Count = 0
+    grpc_port: Port | None = None
     header_timeout: Duration = Duration(10.0)
     body_timeout: Duration = Duration(30.0)
     drain: Duration = Duration(10.0)

@@ -16,7 +16,8 @@ from rheostat.errors import BadRequest, NotFound, Overloaded, RheostatError, htt
 from rheostat.gateway.answer import Headers, Send, encoded, error_of, retry_after, send_page
 from rheostat.gateway.body import Receive, explained, read_body
 from rheostat.gateway.headers import check_body_headers, read_headers, request_id
-from rheostat.gateway.inference_core import Answered, Asked, InferenceCore
+from rheostat.gateway.inference_core import Answered, Asked, InferenceCore, id_of
+from rheostat.gateway.inference_outputs import check_form
 from rheostat.gateway.leave import ClientGone, while_connected
 from rheostat.gateway.predict import PredictApi
 from rheostat.tensors import TensorError
@@ -106,8 +107,7 @@ class InferenceApi:
     ) -> None:
         self.predict.active += 1
         try:
-            if self.predict.draining:
-                raise Overloaded("the gateway is stopping; ask another one")
+            self.core.check_open()
             key = self.predict.caller(found)
             limit = self.predict.router.config.server.max_body
             check_body_headers(found, limit, also=_BINARY)
@@ -115,8 +115,7 @@ class InferenceApi:
             if body is None:
                 return
             asked, binary = _asked(body, found, name, version)
-            if asked.id and b"x-request-id" not in found:
-                known_id = request_id({b"x-request-id": asked.id.encode("utf-8", "replace")})
+            known_id = id_of(asked, found, known_id)
             answered = await self.core.infer(asked, key, raw, found, known_id, partial(_watched, receive))
             await self._respond(asked, answered, binary, known_id, send)
         except ClientGone:
@@ -214,8 +213,7 @@ def _asked(body: bytes, found: Mapping[bytes, bytes], name: str, version: str) -
         raise BadRequest(f"the body is no inference request in JSON: {error}") from None
     binary = {"": _flag(asked.parameters, "binary_data_output", default=False)}
     for output in asked.outputs:
-        if "classification" in output.parameters or "shared_memory_region" in output.parameters:
-            raise BadRequest("outputs by classification or in shared memory are not served", f"outputs.{output.name[:80]}")
+        check_form(output.name, output.parameters)
         binary[output.name] = _flag(output.parameters, "binary_data", default=binary[""])
     outputs = tuple(dict.fromkeys(output.name for output in asked.outputs))
     return Asked(name, version, asked.id, asked.parameters, inputs, outputs), binary

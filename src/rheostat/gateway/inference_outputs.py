@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from rheostat.engine.engine import Served
@@ -27,6 +27,12 @@ def check_wanted(names: Iterable[str]) -> None:
     for name in names:
         if name not in OUTPUTS:
             raise BadRequest(f"there is no output {name[:80]!r}; there are {', '.join(OUTPUTS)}", "outputs")
+
+
+def check_form(name: str, parameters: Container[str]) -> None:
+    """Raise `BadRequest` when the parameters of a wanted output ask for a form that is not served."""
+    if "classification" in parameters or "shared_memory_region" in parameters:
+        raise BadRequest("outputs by classification or in shared memory are not served", f"outputs.{name[:80]}")
 
 
 def tensors_of(served: Sequence[Served], wanted: Sequence[str], labels: Sequence[str]) -> list[Tensor]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from rheostat.errors import MissingExtra
 from rheostat.gateway.admin import MIN_SECRET, AdminApp, is_open
 from rheostat.gateway.app import Gateway
+from rheostat.gateway.grpc_server import GrpcServer
 from rheostat.gateway.protocol import guarded
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class _Server(uvicorn.Server):
 
 
 class GatewayServer:
-    """A router's gateway, and its admin pages if the config opens them, on their sockets.
+    """A router's gateway, and its gRPC port and admin pages if the config opens them, on their sockets.
 
     Args:
         router: what is served.
@@ -73,6 +75,16 @@ class GatewayServer:
                 raise
             self.admin_port = self._admin_socket.getsockname()[1]
             self._admin = self._server(AdminApp(router))
+        self._grpc: GrpcServer | None = None
+        if config.server.grpc_port is not None:
+            try:
+                self._grpc = GrpcServer(self.gateway.inference.core, host or config.server.host, config.server.grpc_port)
+            except (MissingExtra, OSError):
+                for taken in (self._socket, self._admin_socket):
+                    if taken is not None:
+                        taken.close()
+                raise
+        self.grpc_port: int | None = self._grpc.port if self._grpc is not None else None
 
     def stop(self) -> None:
         """Stop in order: readiness goes bad at once, requests in flight finish within `server.drain`."""
@@ -96,6 +108,8 @@ class GatewayServer:
                     if task.done():
                         task.result()
                 await asyncio.sleep(0.005)
+            if self._grpc is not None:
+                await self._grpc.start()
             self._tell()
             if ready is not None:
                 ready.set()
@@ -105,6 +119,8 @@ class GatewayServer:
             self.gateway.drain()
             for server in servers:
                 server.should_exit = True
+            if self._grpc is not None:
+                tasks.append(asyncio.create_task(self._grpc.stop()))
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drained(self) -> None:
@@ -129,6 +145,8 @@ class GatewayServer:
     def _tell(self) -> None:
         host = self._socket.getsockname()[0]
         _log.info("serving on http://%s:%d", host, self.port)
+        if self.grpc_port is not None:
+            _log.info("serving the inference protocol on grpc://%s:%d", host, self.grpc_port)
         if self.admin_port is not None:
             _log.info("admin pages on http://%s:%d, with the secret only", self.router.config.admin.host, self.admin_port)
         else:
@@ -155,7 +173,7 @@ async def serving(
     """Serve `router` for the time of a `with` block, in the running event loop; the router is closed at its end."""
     try:
         server = GatewayServer(router, host=host, port=port, admin_port=admin_port)
-    except OSError:
+    except (MissingExtra, OSError):
         await router.aclose()
         raise
     ready = asyncio.Event()
@@ -188,6 +206,7 @@ async def run(
     Raises:
         ConfigError: the file is wrong; every mistake is named.
         OSError: a port is taken.
+        MissingExtra: gRPC is asked for and not installed.
     """
     from rheostat.router import Router
 

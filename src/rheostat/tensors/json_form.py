@@ -6,13 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rheostat.tensors.tensor import FLOATS, Tensor, TensorError, checked_datatype, checked_shape, count, shown
-
-_RANGES = {
-    f"{sign}INT{bits}": (0, (1 << bits) - 1) if sign else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
+from rheostat.tensors.tensor import FLOATS, RANGES, Tensor, TensorError, checked_datatype, checked_shape, count, shown
 
 
 def from_json(given: Any) -> Tensor:
@@ -79,7 +73,7 @@ def _check(name: str, datatype: str, values: Sequence[Any]) -> None:
         if not all(_finite(value) for value in values):
             raise TensorError(f"expected finite numbers in {name!r}, got {shown(values)}")
     else:
-        low, high = _RANGES[datatype]
+        low, high = RANGES[datatype]
         if not all(type(value) is int and low <= value <= high for value in values):
             raise TensorError(f"expected finite numbers in {name!r}, whole and from {low} to {high}, got {shown(values)}")
 

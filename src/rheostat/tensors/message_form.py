@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rheostat.tensors.binary_form import from_bytes, text_of, to_bytes
-from rheostat.tensors.tensor import Tensor, TensorError, checked_datatype, checked_shape, count, shown
+from rheostat.tensors.tensor import RANGES, Tensor, TensorError, checked_datatype, checked_shape, count, shown
 
 _CONTENTS = {
     "BOOL": "bool_contents", "BYTES": "bytes_contents", "FP32": "fp32_contents", "FP64": "fp64_contents",
@@ -41,23 +41,46 @@ def _read(given: Any, raw: bytes | None) -> Tensor:
         if given.HasField("contents"):
             raise TensorError(f"{name!r} has contents and raw contents")
         return from_bytes(name, datatype, shape, raw)._replace(parameters=parameters)
-    field = _CONTENTS.get(datatype)
-    if field is None:
-        raise TensorError(f"{name!r} of {datatype} has no form but raw contents")
+    field = _field(name, datatype)
     values: list[Any] = list(getattr(given.contents, field))
     if len(values) != count(shape):
         raise TensorError(f"expected {shown(count(shape))} values of {name!r} in the shape {shown(list(shape))}, "
                           f"got {len(values)} in {field}")  # fmt: skip
     if datatype == "BYTES":
         values = [text_of(name, value) for value in values]
+    elif datatype in RANGES and values:
+        low, high = RANGES[datatype]  # int_contents are of 32 bits, whatever the datatype says
+        if min(values) < low or max(values) > high:
+            raise TensorError(f"expected whole numbers from {low} to {high} in {name!r}, got {shown(values)}")
     return Tensor(name, datatype, shape, values, parameters)
 
 
-def add_tensors(message: Any, raw: Any, tensors: Iterable[Tensor]) -> None:
-    """Add tensors to a list of a message, and their bytes to its raw contents."""
+def _field(name: str, datatype: str) -> str:
+    field = _CONTENTS.get(datatype)
+    if field is None:
+        raise TensorError(f"{name!r} of {datatype} has no form but raw contents")
+    return field
+
+
+def add_tensors(message: Any, raw: Any | None, tensors: Iterable[Tensor]) -> None:
+    """Add tensors to a list of a message, and their bytes to its raw contents; without `raw` they carry their values as
+    `contents`.
+
+    Raises:
+        TensorError: a value does not fit its datatype, or this has no form but raw contents.
+    """
     for tensor in tensors:
-        message.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        raw.append(to_bytes(tensor))
+        added = message.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if raw is not None:
+            raw.append(to_bytes(tensor))
+            continue
+        text = tensor.datatype == "BYTES"
+        try:
+            getattr(added.contents, _field(tensor.name, tensor.datatype)).extend(
+                [value.encode() for value in tensor.values] if text else tensor.values
+            )
+        except (TypeError, ValueError) as error:
+            raise TensorError(f"a value of {tensor.name!r} is no {tensor.datatype}: {error}") from None
 
 
 def from_parameters(given: Any) -> dict[str, Any]:

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 FLOATS = frozenset({"FP16", "FP32", "FP64"})
-INTEGERS = frozenset({"INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"})
+RANGES = {
+    f"{sign}INT{bits}": (0, (1 << bits) - 1) if sign else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    for sign in ("", "U")
+    for bits in (8, 16, 32, 64)
+}
+"""The whole numbers that a datatype holds, from and to."""
+INTEGERS = frozenset(RANGES)
 DATATYPES = FLOATS | INTEGERS | {"BOOL", "BYTES"}
 MAX_DIMENSIONS = 16
 
