@@ -64,8 +64,8 @@ class InferenceCore:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are taken, and not all of them in vain."""
-        return self.router.ready and not self.predict.draining and self.router.can_answer
+        """Whether requests are taken."""
+        return self.router.ready and not self.predict.draining
 
     def check_open(self) -> None:
         """Raise `Overloaded` when the gateway is stopping."""
