@@ -30,6 +30,9 @@ def evaluate(
     text_column: Annotated[
         str | None, typer.Option(help="The column with the text (default: `text`, if there is one).")
     ] = None,
+    image_column: Annotated[
+        str | None, typer.Option(help="The column with the name of an image file, in the folder of DATA or below it.")
+    ] = None,
     label_column: Annotated[str, typer.Option(help="The column with the right label.")] = "label",
     split_column: Annotated[
         str | None, typer.Option(help="The column that says train, dev or test (default: `split`, if there is one).")
@@ -70,7 +73,8 @@ def evaluate(
 
     parts = _parts(data or [], split or [])
     columns = Columns(
-        text=text_column, label=label_column, id=id_column, split=split_column, meta=tuple(meta_column or ())
+        text=text_column, label=label_column, id=id_column, split=split_column, meta=tuple(meta_column or ()),
+        image=image_column,
     )  # fmt: skip
     rows = LabelledSet(parts, columns, seed=seed, limit=limit)
     loaded = load_config(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ def predict(
     session: Annotated[str | None, typer.Option(help="The session, for policies that stick to one.")] = None,
     force_model: Annotated[str | None, typer.Option(help="Ask this model and no other.")] = None,
     features: Annotated[bool, typer.Option("--features", help="TEXT is JSON: an object of features, or a list.")] = False,
+    image: Annotated[bool, typer.Option("--image", help="TEXT is the name of an image file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Decide one request as the gateway would, and tell how.
@@ -31,8 +33,7 @@ def predict(
 
     Example: `rheostat predict rheostat.yaml "Where is my parcel?" --meta channel=mail`
     """
-    given = sys.stdin.read() if text == "-" else text
-    data = _parsed(given) if features else given.removesuffix("\n")
+    data = _image(text) if image else _given(text, features)
     options = {"route": route, "meta": _meta(meta or []), "session": session, "force_model": force_model}
     served = asyncio.run(_serve(config, data, options))
     if as_json:
@@ -44,6 +45,20 @@ def predict(
             say(line)
     if served.error is not None:
         raise typer.Exit(1)
+
+
+def _given(text: str, features: bool) -> Any:
+    given = sys.stdin.read() if text == "-" else text
+    return _parsed(given) if features else given.removesuffix("\n")
+
+
+def _image(name: str) -> dict[str, str]:
+    from rheostat.jobs.image_file import read_image
+
+    try:
+        return read_image(Path(name))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--image: {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 async def _serve(config: str, data: Any, options: dict[str, Any]) -> Served:

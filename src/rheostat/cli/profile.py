@@ -13,7 +13,7 @@ from rheostat.cli.console import WRONG_USE, note, progress, say, say_json, say_t
 
 if TYPE_CHECKING:
     from rheostat.config import Loaded
-    from rheostat.jobs import Example
+    from rheostat.jobs import Columns, Example
     from rheostat.pool.profile import Profile
 
 
@@ -26,6 +26,9 @@ def profile(
     ] = None,
     models: Annotated[str | None, typer.Option(help="Only these models, with commas between: fast,large.")] = None,
     text_column: Annotated[str | None, typer.Option(help="The column with the text (default: `text`).")] = None,
+    image_column: Annotated[
+        str | None, typer.Option(help="The column with the name of an image file, in the folder of DATA or below it.")
+    ] = None,
     label_column: Annotated[str, typer.Option(help="The column with the right label.")] = "label",
     split: Annotated[
         str, typer.Option(help="The rows to take: test, dev, train or all. A model knows the rows it was trained on.")
@@ -48,6 +51,7 @@ def profile(
     Example: `rheostat profile rheostat.yaml data.csv --label-column topic --chart profiles.svg`
     """
     from rheostat.config import load_config
+    from rheostat.jobs import Columns
     from rheostat.pool.profile import save_profile
 
     if split not in ("test", "dev", "train", "all"):
@@ -62,7 +66,7 @@ def profile(
     if records is not None:
         found = _from_records(loaded, records, names)
     else:
-        examples = _examples(data or [], text_column, label_column, split)
+        examples = _examples(data or [], Columns(text=text_column, label=label_column, image=image_column), split)
         found = _measured(loaded, examples, names, rows, most)
     for each in found:
         save_profile(each, Path(out) / f"{each.model}.json")
@@ -83,13 +87,13 @@ def _measured(loaded: Loaded, examples: Iterator[Example], names: list[str], row
         )
 
 
-def _examples(data: list[str], text_column: str | None, label_column: str, split: str) -> Iterator[Example]:
-    from rheostat.jobs import Columns, DataError, Example, LabelledSet, Part
+def _examples(data: list[str], columns: Columns, split: str) -> Iterator[Example]:
+    from rheostat.jobs import DataError, Example, LabelledSet, Part
 
     if not data:
         return
     some = False
-    for item in LabelledSet([Part(Path(name)) for name in data], Columns(text=text_column, label=label_column)):
+    for item in LabelledSet([Part(Path(name)) for name in data], columns):
         if isinstance(item, Example) and split in ("all", item.split):
             some = True
             yield item

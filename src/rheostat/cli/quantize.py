@@ -43,6 +43,7 @@ def quantize(
     from rheostat.config import load_config
     from rheostat.lab.outcomes_file import load
     from rheostat.lab.smaller import compare, quantize_file, with_model
+    from rheostat.pool.prepared import in_call, preparation
 
     loaded = load_config(config)
     settings = loaded.config.models.get(model)
@@ -61,8 +62,9 @@ def quantize(
     listed = source.with_name(source.name + ".json")
     if listed.is_file():
         shutil.copyfile(listed, target.with_name(target.name + ".json"))
-    small = msgspec.structs.replace(settings, path=str(target.absolute()), chunk=1).open(loaded.base)
-    large = settings.open(loaded.base)
+    tried = (msgspec.structs.replace(settings, path=str(target.absolute()), chunk=1), settings)
+    backends = [each.open(loaded.base) for each in tried]
+    small, large = (in_call(preparation(settings, backend), backend, tried=True) for backend in backends)
     table = table.subset(np.concatenate([np.flatnonzero(table.split == code)[:rows] for code in (1, 2)]))
     scores, waits = _answers(small, table)
     _, before = _answers(large, table.subset(np.arange(min(_TIMED, len(table)))), warm=True)

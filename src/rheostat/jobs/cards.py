@@ -56,7 +56,7 @@ def training_card(settings: ModelSettings, base: str) -> TrainingCard | None:
 def _digest(settings: ModelSettings, base: str) -> str:
     """Hash the settings that a backend adds and the files they name."""
     digest = hashlib.sha256(type(settings).__name__.encode())
-    common = set(ModelSettings.__struct_fields__) - {"labels", "calibration"}
+    common = set(ModelSettings.__struct_fields__) - {"labels", "calibration", "prepare"}
     for field in settings.__struct_fields__:
         if field in common or field in _NOT_ANSWERS:
             continue

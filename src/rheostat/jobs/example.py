@@ -13,6 +13,7 @@ import msgspec
 import xxhash
 from msgspec import Struct
 
+from rheostat.jobs.image_file import image_row
 from rheostat.jobs.lines import DataError, Line, kind_of, read_lines
 from rheostat.jobs.splits import split_of, split_word
 
@@ -23,8 +24,9 @@ class Columns(Struct, frozen=True, kw_only=True):
     """Which column means what. None: `text`, `id` and `split` are found by these names where the file has them.
 
     Without a text column the input is the column `data` (text, an object of features, or a list of numbers), else all
-    columns that have no other meaning, as features. `meta` are columns that rules may read as `meta.NAME`; a column
-    `meta` that holds objects is taken as it is.
+    columns that have no other meaning, as features. `image` names a column with the names of image files, in the folder of
+    the data file or below it, and the input is the file: `{"image": <base64>}`. `meta` are columns that rules may read as
+    `meta.NAME`; a column `meta` that holds objects is taken as it is.
     """
 
     text: str | None = None
@@ -32,6 +34,7 @@ class Columns(Struct, frozen=True, kw_only=True):
     id: str | None = None
     split: str | None = None
     meta: tuple[str, ...] = ()
+    image: str | None = None
 
 
 class Example(NamedTuple):
@@ -68,6 +71,7 @@ class _Meaning(NamedTuple):
     id: str | None
     split: str | None
     meta: tuple[str, ...]
+    image: str | None
 
 
 class Reading:
@@ -95,7 +99,7 @@ class Reading:
 
     def _example(self, values: Mapping[str, Any], known: _Meaning) -> Example:
         label = _label(values, known.label)
-        data = _input(values, known)
+        data = _input(values, known) if known.image is None else image_row(self.part.path, values.get(known.image))
         split = self._split(values, known) or split_of(data, self.seed)
         meta = {name: values[name] for name in known.meta if values.get(name) not in (None, "")}
         if isinstance(values.get("meta"), dict):
@@ -138,7 +142,8 @@ def names_in(path: Path) -> dict[str, None]:
 
 def _meaning(columns: Columns, names: Mapping[str, None], path: Path) -> _Meaning:
     wanted = [("--text-column", columns.text), ("--label-column", columns.label), ("--id-column", columns.id)]
-    wanted += [("--split-column", columns.split), *(("--meta-column", name) for name in columns.meta)]
+    wanted += [("--split-column", columns.split), ("--image-column", columns.image)]
+    wanted += [("--meta-column", name) for name in columns.meta]
     for option, name in wanted:
         if name is not None and names and name not in names:
             near = get_close_matches(name, names, n=1)
@@ -152,6 +157,7 @@ def _meaning(columns: Columns, names: Mapping[str, None], path: Path) -> _Meanin
         id=columns.id or found["id"],
         split=columns.split or found["split"],
         meta=columns.meta,
+        image=columns.image,
     )
 
 

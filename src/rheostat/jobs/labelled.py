@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -86,6 +87,7 @@ class LabelledSet:
         blank, bad = 0, []
         counted: list[Counter[str]] = [Counter() for _ in self.parts]
         labels: Counter[str] = Counter()
+        images = hashlib.sha256()
         for index, item in self._walk():
             if item is None:
                 blank += 1
@@ -96,13 +98,18 @@ class LabelledSet:
             else:
                 counted[index][item.split] += 1
                 labels[item.label] += 1
+                if self.columns.image is not None:
+                    images.update(item.data["image"].encode())
         splits = sum(counted, Counter())
         rows = splits.total()
         if not rows:
             first = f"; the first bad one is line {bad[0].line}: {bad[0].reason}" if bad else ""
             raise DataError(f"no usable row in {', '.join(str(part.path) for part in self.parts)}{first}")
         hashes = tuple(_sha256(part.path) for part in self.parts)
-        how = [hashes, [split for _, split in self.parts], msgspec.to_builtins(self.columns), self.seed, self.limit]
+        columns: dict[str, Any] = msgspec.to_builtins(self.columns)
+        if columns.pop("image") is not None:
+            columns["image"] = [self.columns.image, images.hexdigest()]
+        how = [hashes, [split for _, split in self.parts], columns, self.seed, self.limit]
         return Survey(
             rows=rows,
             blank=blank,
