@@ -14,6 +14,7 @@ from rheostat.pool.cgroup import Group, groups
 from rheostat.resilience.residency import MemorySettings, Room
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
+_M_ARENA_MAX = -8
 _LARGE = 2**20
 _UNLIMITED = 2**60  # cgroup v1 says "no limit" as a huge number
 
@@ -118,15 +119,18 @@ def _machine(root: Path) -> Ceiling | None:
     return Ceiling("machine", total, used)
 
 
-def map_large_apart() -> None:
-    """Have glibc map every buffer of 1 MiB or more by itself from now on, so that it is gone when it is freed.
+def settle_heaps() -> None:
+    """Have glibc keep no memory of models that were unloaded, from now on: a setting of the whole process.
 
-    Left alone, glibc learns to keep such buffers in the heaps of its threads after the first few were freed, and it trims
-    the tops of those heaps neither by itself (below 64 MiB each) nor when it is asked to (`malloc_trim`).
+    Buffers of 1 MiB or more are mapped one by one, so that each is gone when it is freed. Left alone, glibc learns to keep
+    them in the heaps of its threads after the first few were freed, and it trims the tops of those heaps neither by itself
+    (below 64 MiB each) nor when it is asked to (`malloc_trim`). And there are as many heaps as processors, not eight times
+    as many: every model leaves a few small buffers among long-lived ones, and each heap grows by such gaps of its own.
     """
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is not None:
         option(_M_MMAP_THRESHOLD, _LARGE)
+        option(_M_ARENA_MAX, os.cpu_count() or 1)
 
 
 def give_back(before: int, expected: int) -> int:

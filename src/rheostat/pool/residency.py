@@ -250,7 +250,7 @@ class Residency:
 
     def _bounded(self) -> tuple[memory.Ceiling, ...]:
         if not self._ceilings:
-            memory.map_large_apart()
+            memory.settle_heaps()
             try:
                 self._ceilings = memory.ceilings(self.settings)
             except ValueError as error:
