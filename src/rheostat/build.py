@@ -59,11 +59,12 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
     opened: list[Model] = []
     for name, settings in config.models.items():
         stamps[name] = stamp(settings, loaded.base)
-        if previous is not None and previous.model_stamps.get(name) == stamps[name]:
-            models[name] = previous.plan.pool[name]
+        before = previous.plan.pool.models.get(name) if previous is not None else None
+        same = previous is not None and previous.model_stamps.get(name) == stamps[name]
+        if same and before is not None and not before.outdated:
+            models[name] = before
             continue
         try:
-            before = previous.plan.pool.models.get(name) if previous is not None else None
             models[name] = await open_model(name, settings, loaded, residency, before)
             opened.append(models[name])
         except RheostatError as error:
@@ -121,7 +122,8 @@ def _unmapped(loaded: Loaded, models: Mapping[str, Model]) -> list[Problem]:
 
 
 def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
-    """True when neither the config nor any file it names differs from what `wiring` was made of."""
+    """True when neither the config, nor any file it names, nor the code of a model's processes differs from what `wiring`
+    was made of."""
     stamps = {name: stamp(settings, loaded.base) for name, settings in loaded.config.models.items()}
     scorers = {name: stamp(settings, loaded.base) for name, settings in loaded.config.signals.items()}
     return (
@@ -129,6 +131,7 @@ def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
         and loaded.base == wiring.loaded.base
         and stamps == wiring.model_stamps
         and scorers == {name: then for name, (then, _) in wiring.scorers.items()}
+        and not any(model.outdated for model in wiring.plan.pool.models.values())
     )
 
 

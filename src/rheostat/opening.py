@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import structs
+
 from rheostat.backends import ContractReport, check_contract, check_remote_contract, warm_up
 from rheostat.backends.health_url import check_of
+from rheostat.backends.interpreter import holds_interpreter
 from rheostat.clock import SystemClock
 from rheostat.config import Loaded
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem, RheostatError
@@ -21,8 +25,13 @@ from rheostat.pool.profile import load_profile
 from rheostat.pool.residency import Residency
 from rheostat.pool.shape import any_shape, shape_of
 from rheostat.pool.stamp import file_bytes, stamp
+from rheostat.pool.worker.settings import WorkerSettings
+from rheostat.pool.worker.workers import Workers
 from rheostat.signals import calibrated, load_calibrator
 
+APART_S = 0.01
+"""A local model that takes at least this long for a row, and lets no other thread run, gets a process of its own."""
+_log = logging.getLogger("rheostat.pool")
 T = TypeVar("T", Backend, RemoteBackend, Backend | RemoteBackend)
 
 
@@ -37,11 +46,17 @@ async def open_model(
     """
     path = None if settings.profile is None else Path(loaded.base) / settings.profile
     profile = None if path is None else load_profile(path, name, settings.version)
-    model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
+    worker = settings.processes
+    if worker is not None:
+        model = await _apart(name, settings, loaded, worker)
+    else:
+        model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
+        if await asyncio.to_thread(_crowds, model):
+            model = await _moved(model, loaded)
     if profile is not None:
         model.profiled(profile)
     asked = model.backend if model.batched is None else model.batched.inner
-    if isinstance(asked, RemoteBackend):
+    if isinstance(asked, RemoteBackend) and model.workers is None:
         try:
             await check_remote_contract(name, asked, settings)
         except BaseException:
@@ -75,6 +90,51 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Resid
     row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
     switchable = origin if isinstance(origin, Switchable) else None
     return Model(name, settings, _queued(name, settings, ready, backend), row_s, check, size=size, origin=switchable)
+
+
+async def _apart(name: str, settings: ModelSettings, loaded: Loaded, worker: WorkerSettings) -> Model:
+    """Open it in processes of its own, of which the first holds it to its contract; this one never has it in memory."""
+    then = stamp(settings, loaded.base)
+    clock = SystemClock()
+    workers, found = await Workers.open(
+        name, settings, worker, loaded.base, clock, lambda: stamp(settings, loaded.base) == then
+    )
+    try:
+        check = _check(settings, workers)
+        _check_labels(workers, loaded.config.labels)
+        backend = _calibrated(workers, settings, loaded)
+    except RheostatError:
+        await workers.aclose()
+        raise
+    batch = None if settings.batch is None else structs.replace(settings.batch, instances=worker.count)
+    queued = _queued(name, structs.replace(settings, batch=batch), None, backend)
+    return Model(name, settings, queued, float("inf") if found.skipped else found.row_s, check, workers=workers)
+
+
+def _crowds(model: Model) -> bool:
+    """Say whether a model that may compute anywhere takes long and keeps every other thread of this process waiting."""
+    backend = model.backend if model.batched is None else model.batched.inner
+    if model.settings.run != "auto" or model.latency_s < APART_S or isinstance(backend, RemoteBackend):
+        return False
+    fixed = model.on_demand is not None or model.origin is not None or model.prepared is not None
+    return not fixed and holds_interpreter(backend, model.settings)
+
+
+async def _moved(model: Model, loaded: Loaded) -> Model:
+    """Move such a model into a process of its own; where that cannot be, it stays in threads."""
+    name, took_ms = model.name, 1000.0 * model.latency_s
+    try:
+        apart = await _apart(name, model.settings, loaded, WorkerSettings())
+    except RheostatError as error:
+        told = "model %s takes %.0f ms for a row and keeps others waiting, but cannot have a process of its own: %s"
+        _log.warning(told, name, took_ms, error)
+        return model
+    await model.aclose()
+    _log.info(
+        "model %s computes in a process of its own, as it takes %.0f ms for a row and keeps others waiting meanwhile; "
+        "`run: thread` keeps it in this one", name, took_ms,
+    )  # fmt: skip
+    return apart
 
 
 def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) -> Backend | None:
@@ -117,9 +177,7 @@ def _proven(
 ) -> tuple[Backend | RemoteBackend, Made | None, ContractReport, Checkable | None]:
     """Try the model and time it; `briefly` where only its weights are new, so that one row says whether they are sound."""
     try:
-        check = check_of(settings, backend)
-        if settings.health.interval and check is None and not settings.probe_rows:
-            raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
+        check = _check(settings, backend)
         if settings.adaptive is not None and isinstance(backend, Backend):
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
@@ -145,6 +203,13 @@ def _queued(
     clock, repeat = SystemClock(), not settings.side_effects
     batched = Batched(backend, settings.batch, clock, kind_of=kind_of, repeat=repeat, name=name)
     return beside(settings, ready, batched, clock, name)
+
+
+def _check(settings: ModelSettings, backend: Backend | RemoteBackend) -> Checkable | None:
+    check = check_of(settings, backend)
+    if settings.health.interval and check is None and not settings.probe_rows:
+        raise ConfigError([Problem("health.interval", None, "there is nothing to check: set `health.url` or `probe`")])
+    return check
 
 
 def _row_s(report: ContractReport) -> float:

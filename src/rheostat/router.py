@@ -111,6 +111,19 @@ class Router:
         """The plan that the next request will get."""
         return self._wiring.plan
 
+    @property
+    def can_answer(self) -> bool:
+        """False while every request would fail: on no route is there a model that may be asked, nor a fixed answer, nor a
+        promise of a later one."""
+        plan, now = self._wiring.plan, self.clock.monotonic()
+        for lane in plan.lanes.values():
+            fallback = lane.route.fallback
+            if fallback.preset is not None or fallback.later:
+                return True
+            if any(not plan.pool.models[name].retry_after(now) for name in lane.route.links):
+                return True
+        return False
+
     def is_quick(self, route: str) -> bool:
         """Return True when every model of the route answers on the spot, so that serving will not be suspended."""
         plan = self._wiring.plan
@@ -302,7 +315,6 @@ class Router:
 
         Raises:
             NotFound: no such record, or no SQLite sink is configured.
-            ("server.grpc_port", now.server.grpc_port != then.server.grpc_port),
         """
         loaded = self._wiring.loaded
         if loaded.config.records.sqlite is None:

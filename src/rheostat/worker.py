@@ -64,12 +64,15 @@ def _limited(told: Hello) -> None:
 
 def _opened(told: Hello) -> tuple[Backend, Ready]:
     from rheostat.backends import check_contract, warm_up
+    from rheostat.pool.prepared import in_call, preparation
 
     settings = told.settings
     backend = settings.open(told.base)
     if not isinstance(backend, Backend):
         said = "this model computes elsewhere or on the event loop, not in a process: remove it, and `run: process`"
         raise ConfigError([Problem("workers", None, said)])
+    made = preparation(settings, backend)
+    backend = in_call(None if made is None else made._replace(threads=0), backend)
     if told.brief:
         warm_up(told.name, backend, settings)
         return backend, Ready(backend.labels)

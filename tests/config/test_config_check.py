@@ -24,7 +24,7 @@ CHANGED = [
     ("cost: 1}", "tier: -2}", "models.fast.tier", "must be 0 or more"),
     ("cost: 1}", "queue: -3}", "models.fast.queue", "must be 0 or more, got -3"),
     ("cost: 1}", "max_concurrency: 2, adaptive: {}}", "models.fast.adaptive", "remove `max_concurrency`, or say `adaptive"),
-    ("cost: 1}", "run: fast}", "models.fast.run", "must be one of auto, inline, thread, got 'fast'"),
+    ("cost: 1}", "run: fast}", "models.fast.run", "must be one of auto, inline, thread, process, got 'fast'"),
     ("cost: 1}", "labels: [ham, junk]}", "models.fast.labels", "missing: spam, unknown; extra: junk"),
     ("cost: 1}", "labels: [ham, ham]}", "models.fast.labels", "a label stands twice"),
     ("{jsonl: records.jsonl}", "{jsonl: a.db, sqlite: ./a.db}", "records.sqlite", "same file as `records.jsonl`"),
@@ -89,7 +89,6 @@ CLASHES = [
         {"keys[0].key": "a client's key must not be the admin secret"},
     ),
     (GOOD.replace("port: 8081", "port: 9090"), {"admin.port": "the gateway listens on 9090 too"}),
-    (GOOD.replace("port: 8081", "port: 8081, grpc_port: 8081"), {"server.grpc_port": "something else listens on 8081 too"}),
     (
         BASE + "keys: [{key: abc, max_in_flight: 2}]\n",
         {"keys[0].max_in_flight": "limit of a tenant: name the key's `tenant`"},

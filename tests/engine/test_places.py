@@ -12,7 +12,7 @@ from rheostat.clock import SystemClock
 from rheostat.engine.execute import Executor
 from rheostat.engine.places import Places, wait_s
 from rheostat.pool import Model, ModelSettings, Reply, Row
-from rheostat.pool.model import THREADS
+from rheostat.pool.processors import processors
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.testing import Act, VirtualLoop, run_virtual, scripted_model
 from rheostat.types import Failure, Outcome, Prediction, Request
@@ -226,31 +226,31 @@ class Busy:
 
 def test_a_local_model_has_as_many_places_as_threads_and_a_queue() -> None:
     backend = Busy()
-    cap = BreakerSettings(max_concurrent=THREADS + 3)
+    cap = BreakerSettings(max_concurrent=processors() + 3)
     model = Model("m", ModelSettings(run="thread", breaker=cap), backend)
-    assert (model.limit, model.queue) == (THREADS, 3)
+    assert (model.limit, model.queue) == (processors(), 3)
 
     async def go() -> list[Outcome]:
         executor, now = Executor(SystemClock()), time.monotonic()
         asks = [
             executor.run(model, Request(id=str(number), data="x", received=now, deadline=now + 30.0), 1, 0.0)
-            for number in range(THREADS + 5)
+            for number in range(processors() + 5)
         ]
         return list(await asyncio.gather(*asks))
 
     outcomes = asyncio.run(go())
-    assert sum(outcome.ok for outcome in outcomes) == THREADS + 3 == backend.calls
+    assert sum(outcome.ok for outcome in outcomes) == processors() + 3 == backend.calls
     assert [o.failure.kind for o in outcomes if o.failure] == ["overloaded"] * 2
-    assert backend.most <= THREADS
+    assert backend.most <= processors()
     assert model.in_flight == 0
     assert model.threads._work_queue.qsize() == 0
 
 
 def test_without_a_cap_at_the_breaker_the_queue_is_still_bounded() -> None:
     model = Model("m", ModelSettings(run="thread", breaker=BreakerSettings(max_concurrent=0)), Busy())
-    assert model.queue == 1000 - THREADS
+    assert model.queue == 1000 - processors()
     own = Model("m", ModelSettings(run="thread", queue=7), Busy())
-    assert (own.limit, own.queue) == (THREADS, 7)
+    assert (own.limit, own.queue) == (processors(), 7)
     given = Model("m", ModelSettings(run="thread", max_concurrency=1), Busy())
     assert (given.limit, given.queue) == (1, 0)
     inline = Model("m", ModelSettings(run="inline"), Busy())

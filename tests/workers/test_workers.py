@@ -131,7 +131,7 @@ def test_a_crash_loop_waits_longer_every_time_and_calls_fail_at_once() -> None:
             lost: list[int] = []
             back: list[float] = []
             made.on_lost = lambda: lost.append(made.up)
-            made.on_back = back.append
+            made.on_back = lambda kept, _now: back.append(kept)
             failed = []
             for _ in range(5):
                 try:

@@ -68,7 +68,7 @@ def check_contract(
     if not rows:
         return ContractReport(name, skipped="no probe row is known: set probe")
     clock = clock or SystemClock()
-    batch = _ask(backend, rows)
+    batch = ask(backend, rows)
     wrong = any(isinstance(reply, ModelError) and reply.kind == "bad_output" for reply in batch)
     if guessed and batch and not wrong and all(isinstance(reply, ModelError) for reply in batch):
         return ContractReport(name, skipped=f"it takes no text ({batch[0]}): set probe to a row that it takes")
@@ -78,10 +78,10 @@ def check_contract(
     for row in rows:
         for _ in range(_TIMED_RUNS):
             start = clock.monotonic()
-            answer = _ask(backend, [row])
+            answer = ask(backend, [row])
             times.append(clock.monotonic() - start)
         singles += answer
-    problems += _differences(batch, _ask(backend, rows), rows, "asked twice")
+    problems += _differences(batch, ask(backend, rows), rows, "asked twice")
     apart = _differences(batch, singles, rows, "alone and in a batch")
     if apart and getattr(settings, "chunk", 1) > 1:
         apart.append("a file made by dynamic 8-bit quantisation answers so: set chunk: 1")
@@ -97,7 +97,7 @@ def warm_up(name: str, backend: Backend, settings: ModelSettings) -> None:
         ContractError: it breaks the contract now.
     """
     rows, guessed = _probe_rows(backend, settings, None)
-    replies = _ask(backend, rows[:1])
+    replies = ask(backend, rows[:1])
     if not (guessed and isinstance(replies[0], ModelError) and replies[0].kind != "bad_output"):  # it takes no text
         _refuse(name, _problems(replies, rows[:1], backend.labels))
 
@@ -135,6 +135,11 @@ async def check_remote_contract(
     return ContractReport(name, len(rows))
 
 
+def probe_rows(backend: Backend, settings: ModelSettings) -> list[Row]:
+    """Return the rows that the model is tried on."""
+    return _probe_rows(backend, settings, None)[0]
+
+
 def _probe_rows(backend: Backend, settings: ModelSettings, probes: Sequence[Row] | None) -> tuple[list[Row], bool]:
     if probes is not None:
         return list(probes), False
@@ -146,7 +151,8 @@ def _probe_rows(backend: Backend, settings: ModelSettings, probes: Sequence[Row]
     return list(TEXT_PROBES if backend.probes is None else backend.probes), False
 
 
-def _ask(backend: Backend, rows: Sequence[Row]) -> list[Reply]:
+def ask(backend: Backend, rows: Sequence[Row]) -> list[Reply]:
+    """Return the model's replies; what it raises is the reply to each row."""
     try:
         replies = list(backend.predict(rows))
     except ModelError as error:

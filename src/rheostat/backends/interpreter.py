@@ -6,10 +6,22 @@ import threading
 import time
 from collections.abc import Callable
 
+from rheostat.backends.check import ask, probe_rows
+from rheostat.pool.backend import Backend, ModelSettings
+
 TICK_S = 0.001
 LATE_S = 0.004
 """A thread that wants to wake up every TICK_S and is later than this waited for the interpreter: one that computes in Python
 gives it away only every 5 ms (`sys.getswitchinterval`)."""
+HELD = 0.8
+"""The share of its time from which on a model is taken to keep others waiting."""
+
+
+def holds_interpreter(backend: Backend, settings: ModelSettings) -> bool:
+    """Return whether the model, asked for its probe rows one by one, keeps other threads waiting nearly all the time; it is
+    measured twice, as anything else that runs on the machine looks the same."""
+    rows = probe_rows(backend, settings)
+    return all(held_share(lambda: [ask(backend, [row]) for row in rows]) > HELD for _ in range(2))
 
 
 def held_share(work: Callable[[], object]) -> float:

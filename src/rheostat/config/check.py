@@ -12,6 +12,7 @@ from rheostat.config.check_batching import check_batching
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
+from rheostat.config.check_workers import check_workers
 from rheostat.config.draft import Draft, nearest
 from rheostat.errors import Problem
 from rheostat.pool import ModelSettings
@@ -20,7 +21,7 @@ from rheostat.signals.base import ScorerSettings
 
 FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder", "weights", "delta", "label_file", "profile")
 """Settings of models and signals that name a file or a folder."""
-RUNS = ("auto", "inline", "thread")
+RUNS = ("auto", "inline", "thread", "process")
 
 
 def check(draft: Draft) -> list[Problem]:
@@ -47,6 +48,7 @@ def check(draft: Draft) -> list[Problem]:
     check_results(draft)
     check_residency(draft)
     check_batching(draft)
+    check_workers(draft)
     _general(draft)
     check_access(draft)
     return draft.warnings

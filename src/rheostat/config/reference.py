@@ -22,6 +22,7 @@ from rheostat.config.schema import (
 )
 from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
+from rheostat.pool.worker.settings import WorkerSettings
 from rheostat.pool.preparing import ImageSettings, PrepareSettings
 from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
@@ -106,7 +107,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks += _section("### breaker", BreakerSettings) + _section("### ramp", RampSettings)
     blocks += _section("### health", HealthSettings) + _section("### stream", StreamLimits)
     blocks += _section("### retry_budget", RetryBudgetSettings) + _section("### adaptive", LimitSettings)
-    blocks += _section("### batch", BatchSettings)
+    blocks += _section("### batch", BatchSettings) + _section("### workers", WorkerSettings)
     blocks += _section("### prepare", PrepareSettings) + _section("### prepare.image", ImageSettings)
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)

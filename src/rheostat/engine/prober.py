@@ -72,7 +72,7 @@ class Prober:
         except TimeoutError:
             return f"no answer within {limit:g} s"
         except ModelError as error:
-            return str(error) if FAILURES[error.kind].counts else None  # "too busy" is an answer
+            return _ill(error.kind, str(error))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -82,7 +82,7 @@ class Prober:
             raise
         except BaseException as error:  # whatever a check raises is its model's trouble only
             return f"{type(error).__name__}: {error}"
-        return failure.message or failure.kind if failure is not None and FAILURES[failure.kind].counts else None
+        return None if failure is None else _ill(failure.kind, failure.message)
 
     async def _reply(self, model: Model, limit: float) -> Reply:
         row = model.settings.probe_rows[0]
@@ -96,3 +96,8 @@ class Prober:
             return ModelError("timeout", "the last check is still running")
         work = self._running[model] = model.threads.submit(lambda: backend.predict((row,))[0])
         return await asyncio.wrap_future(work)
+
+
+def _ill(kind: str, message: str) -> str | None:
+    """Return why a check that failed is a bad one; None where it is not: "too busy" is an answer, "not there" is none."""
+    return message or kind if FAILURES[kind].counts or kind == "unavailable" else None

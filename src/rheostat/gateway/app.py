@@ -138,6 +138,8 @@ class Gateway:
     def _ready(self) -> Response:
         if self.predict.draining or not self.router.ready:
             return Response(503, b'{"status":"stopping"}', JSON, [(b"retry-after", b"1")])
+        if not self.router.can_answer:
+            return Response(503, b'{"status":"no model can be asked"}', JSON, [(b"retry-after", b"1")])
         return Response(200, b'{"status":"ready"}')
 
     def _metrics(self) -> Response:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from rheostat.errors import ModelError
 from rheostat.pool.preparing import PrepareSettings
+from rheostat.pool.worker.settings import Count, WorkerSettings, processes_of
 from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import HealthSettings
@@ -142,8 +143,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     of `maxConcurrent`); the next is refused at once. With `adaptive` the number of calls at a time finds itself, for a model
     that is not in this process. `peers` answer in its place with equal quality, `lighter` with less.
     `breaker` replaces the breaker's defaults; `ramp` is how it comes back afterwards, `health` how it is checked without
-    traffic. `run` says where a local model computes: on the event loop (`inline`), in threads of its own (`thread`), or as
-    measured when it is loaded (`auto`). With `stream`, its limits, it answers piece by piece where a client asks for that
+    traffic. `run` says where a local model computes: on the event loop (`inline`), in threads of its own (`thread`), in
+    processes of its own (`process`; `workers` says how many, and within which limits), or as measured when it is loaded
+    (`auto`: a process only for a model that takes 10 ms or more and lets no other thread run meanwhile). With `stream`, its limits, it answers piece by piece where a client asks for that
     (`http` and `openai` from chat completions).
 
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
@@ -179,6 +181,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     keep: Duration = Duration(60.0)
     preload: bool = False
     batch: BatchSettings | None = None
+    workers: Count | WorkerSettings | None = None
     prepare: PrepareSettings | None = None
 
     extra: ClassVar[str] = ""  # the optional install this backend needs
@@ -193,6 +196,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def rows_together(self) -> bool:
         """Whether one call to a model of this kind carries several rows, so that there is something to gain from `batch`."""
         return True
+
+    @property
+    def processes(self) -> WorkerSettings | None:
+        """The processes that the config asks for; None when it asks for none."""
+        return processes_of(self.run, self.workers)
 
     @property
     def probe_rows(self) -> list[Row]:

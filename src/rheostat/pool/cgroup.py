@@ -14,7 +14,7 @@ class Group(NamedTuple):
 
 
 def groups(controller: str, root: Path = Path("/")) -> list[Group]:
-    """Return every group that this process is in and that `controller` (`memory`, `cpu`) bounds, from its own up to the mount.
+    """Return the groups that this process is in and `controller` (`memory`, `cpu`) bounds, from its own up to the mount.
 
     Args:
         root: where `proc` and `sys` are mounted.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import exp, isfinite
@@ -13,8 +12,10 @@ from rheostat.pool.backend import Backend, Checkable, ModelSettings, RemoteBacke
 from rheostat.pool.batching import Batched
 from rheostat.pool.on_demand import OnDemand
 from rheostat.pool.prepared_beside import PreparedBeside
+from rheostat.pool.processors import processors
 from rheostat.pool.profile import Profile
 from rheostat.pool.waiter import Waiter
+from rheostat.pool.worker.workers import Workers
 from rheostat.resilience import breaker as breakers
 from rheostat.resilience import health as healths
 from rheostat.resilience import limit as limits
@@ -35,8 +36,6 @@ DEMOTE_S = 0.01
 """A running mean above this moves an inline model to threads: inputs turned out longer than the probes."""
 ALARM_S = 60.0
 """A model that refuses our key or address is told of once in this time."""
-THREADS = os.cpu_count() or 2
-"""Threads of a local model without `max_concurrency`."""
 _SMOOTHING = 0.1
 _ERROR_SMOOTHING = 0.05  # the error rate is that of the last twenty calls or so
 _ERROR_FADES_S = 30.0  # and is forgotten when there are none
@@ -52,7 +51,7 @@ class Model:
     `row_s` is the measured time for one row in seconds; infinity when it could not be measured (then it is not inline).
     `check` is how its health is asked for, if not by its probe. `on_demand` is the part of `backend` that is not always in
     memory, if there is one; a model without it takes `size` bytes (0: unknown). `origin` is what, under the wraps of
-    `backend`, can make the model of other weights.
+    `backend`, can make the model of other weights. `workers` are the processes that compute under them, if it has any.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class Model:
         on_demand: OnDemand | None = None,
         size: int = 0,
         origin: Switchable | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -81,6 +81,9 @@ class Model:
         self.on_demand = on_demand
         self.size = size
         self.origin = origin
+        self.workers = workers
+        if workers is not None:
+            workers.on_back, workers.on_lost = self._partly_back, self._partly_gone
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.ramp: RampState | None = None
@@ -111,8 +114,10 @@ class Model:
         self._failed_at = 0.0
         self._told_at = float("-inf")
         self._threads: ThreadPoolExecutor | None = None
-        if not self.inline:
-            self._bound_by_threads()
+        if workers is not None and self.batched is None:
+            self._bound_by(workers.count)
+        elif not self.inline and not self.remote:
+            self._bound_by(processors())
 
     def link(self) -> Link:
         """Return who may stand in for this model."""
@@ -148,20 +153,31 @@ class Model:
     @property
     def bytes(self) -> int:
         """What its weights take in memory now; 0 when they are not there, or it is unknown."""
+        if self.workers is not None:
+            return self.workers.bytes
         if self.on_demand is None:
             return self.size
         return self.on_demand.holding.bytes if self.on_demand.holding.state in ("loaded", "unloading") else 0
 
     @property
-    def elsewhere(self) -> bool:
-        """True when it does not compute in this process."""
-        return self.remote if self.batched is None else isinstance(self.batched.inner, RemoteBackend)
+    def runs(self) -> str:
+        """Where it computes: `inline`, `thread`, `process` or `remote`."""
+        if self.workers is not None:
+            return "process"
+        if self.remote if self.batched is None else isinstance(self.batched.inner, RemoteBackend):
+            return "remote"
+        return "inline" if self.inline else "thread"
+
+    @property
+    def outdated(self) -> bool:
+        """True when its code has changed on disk and its processes could not be replaced: a reload opens it anew."""
+        return self.workers is not None and self.workers.outdated
 
     @property
     def threads(self) -> ThreadPoolExecutor:
         """This model's own threads, so that one that hangs cannot take another's."""
         if self._threads is None:
-            count = self.settings.max_concurrency or THREADS
+            count = self.settings.max_concurrency or processors()
             self._threads = ThreadPoolExecutor(count, thread_name_prefix=f"model-{self.name}")
         return self._threads
 
@@ -178,13 +194,13 @@ class Model:
     def admits(self, now: float) -> bool:
         """Return whether an attempt may start: its breaker and its health let it, the wait it asked for is over, and its
         weights are in memory or may be loaded."""
-        if now < self.parked_until or self.ejected or (self.on_demand is not None and self.on_demand.wait_s(now)):
+        if now < self.parked_until or self.ejected or self._hosting_wait_s(now):
             return False
         return breakers.admits(self.breaker, self.breaker_settings, now)
 
     def begin(self, now: float) -> bool:
         """Take note that an attempt starts; False when it may not."""
-        if now < self.parked_until or self.ejected or (self.on_demand is not None and self.on_demand.wait_s(now)):
+        if now < self.parked_until or self.ejected or self._hosting_wait_s(now):
             return False
         if self.breaker.name != "closed":
             if not breakers.admits(self.breaker, self.breaker_settings, now):
@@ -205,7 +221,7 @@ class Model:
             self.latency_s += max(_SMOOTHING, 1.0 / self._answers) * (elapsed_s - self.latency_s)
             if self.inline and self.latency_s > DEMOTE_S and self.settings.run == "auto":
                 self.inline = False
-                self._bound_by_threads()
+                self._bound_by(processors())
             if self._error_rate:
                 self._error_rate *= 1.0 - _ERROR_SMOOTHING
             if self.health is not UNCHECKED:
@@ -263,8 +279,8 @@ class Model:
     def retry_after(self, now: float) -> float:
         """Return the seconds until an attempt may start again, at least 0."""
         check = self.check_due - now if self.ejected else 0.0
-        load = 0.0 if self.on_demand is None else self.on_demand.wait_s(now)
-        return max(0.0, breakers.wait_s(self.breaker, self.breaker_settings, now), self.parked_until - now, check, load)
+        hosting = self._hosting_wait_s(now)
+        return max(0.0, breakers.wait_s(self.breaker, self.breaker_settings, now), self.parked_until - now, check, hosting)
 
     def why(self, now: float) -> str:
         """Say why no attempt may start now, or what else is wrong with the model; empty when nothing is."""
@@ -276,6 +292,8 @@ class Model:
             return "it asked to be left alone for a while"
         if self.on_demand is not None and self.on_demand.wait_s(now):
             return self.on_demand.why
+        if self.workers is not None and (out := self.workers.out(now)):
+            return out
         if not breakers.admits(self.breaker, self.breaker_settings, now):
             probed = self.breaker.name == "half-open"
             return "its breaker is half-open and it is being probed" if probed else "its breaker is open"
@@ -302,10 +320,11 @@ class Model:
             "overflowed": self.overflowed,
             "latency_s": self.latency_s,
             "throughput": round(throughputs.forecast(self.throughput, now), 3),
-            "runs": "remote" if self.elsewhere else ("inline" if self.inline else "thread"),
+            "runs": self.runs,
+            "workers": None if self.workers is None else self.workers.status(now),
             "batch": None if self.batched is None else self.batched.status(),
             "prepare": None if self.prepared is None else self.prepared.status(),
-            "residency": {"state": "remote" if self.elsewhere else "resident", "bytes": self.size}
+            "residency": {"state": "remote" if self.runs == "remote" else "resident", "bytes": self.bytes}
             if self.on_demand is None
             else self.on_demand.status(now),
         }
@@ -321,11 +340,27 @@ class Model:
             state = limits.dropped(state, settings, now - elapsed_s, now)
         self.adapted, self.limit = state, int(state.limit)
 
-    def _bound_by_threads(self) -> None:
-        """Give a local model as many places as it has threads; what its breaker allows beyond them may wait."""
-        if not self.remote and not self.settings.max_concurrency:
-            self.limit = THREADS
-            self.queue = self.settings.queue or max(1, (self.breaker_settings.max_concurrent or 1000) - THREADS)
+    def _hosting_wait_s(self, now: float) -> float:
+        """Return the seconds for which its weights, or a process of it, cannot be had; 0 when it may be asked."""
+        if self.workers is not None:
+            return self.workers.wait_s(now)
+        return 0.0 if self.on_demand is None else self.on_demand.wait_s(now)
+
+    def _partly_back(self, kept: float, now: float) -> None:
+        """Take note that a process is in service again while the share `kept` of them served: it gets its part gradually."""
+        if self.breaker.name == "closed" and self.share(now) > kept:  # else the ramp begins when that closes
+            self.ramp = ramps.begun(self.settings.ramp, now, kept)
+        self.on_change()
+
+    def _partly_gone(self) -> None:
+        """Take note that a process has ended."""
+        self.on_change()
+
+    def _bound_by(self, places: int) -> None:
+        """Give a local model as many places as it has threads or processes; what its breaker allows beyond them may wait."""
+        if not self.settings.max_concurrency:
+            self.limit = places
+            self.queue = self.settings.queue or max(1, (self.breaker_settings.max_concurrent or 1000) - places)
 
     def _turn(self, state: BreakerState, now: float) -> None:
         before, self.breaker = self.breaker, state

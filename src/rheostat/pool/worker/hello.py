@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from rheostat.errors import ConfigError, Problem
 from rheostat.pool.backend import ModelSettings
 from rheostat.pool.worker.limits import THREAD_VARIABLES
 from rheostat.pool.worker.settings import WorkerSettings
@@ -53,10 +54,17 @@ class Hello(Struct, frozen=True, kw_only=True):
 
 
 def hello(name: str, settings: ModelSettings, worker: WorkerSettings, base: str) -> Hello:
-    """Return what the processes of this model are told; every value of the settings goes along."""
-    written = {
-        field: msgspec.to_builtins(getattr(settings, field), enc_hook=_written) for field in settings.__struct_fields__
-    }
+    """Return what the processes of this model are told; every value of the settings goes along.
+
+    Raises:
+        ConfigError: one of them has no form between processes.
+    """
+    written = {}
+    for field in settings.__struct_fields__:
+        try:
+            written[field] = msgspec.to_builtins(getattr(settings, field), enc_hook=_written)
+        except (NotImplementedError, TypeError) as error:
+            raise ConfigError([Problem(field, None, f"{error}: remove `workers` and `run: process`")]) from error
     kind = f"{type(settings).__module__}:{type(settings).__qualname__}"
     return Hello(name=name, kind=kind, written=written, worker=worker, base=base, path=list(sys.path))
 

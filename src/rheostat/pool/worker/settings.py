@@ -51,3 +51,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def memory_bytes(self) -> int:
         """The ceiling in bytes; 0 for none."""
         return 0 if self.memory is None else bytes_of(self.memory)
+
+
+def processes_of(run: str, workers: int | WorkerSettings | None) -> WorkerSettings | None:
+    """Return the processes that a model's `run` and `workers` ask for; None when they ask for none."""
+    if workers is None:
+        return WorkerSettings() if run == "process" else None
+    return WorkerSettings(count=workers) if isinstance(workers, int) else workers

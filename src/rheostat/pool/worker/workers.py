@@ -31,7 +31,7 @@ class Workers:
 
     A call goes to a process that has nothing to do, else it waits in order; one whose caller leaves before it was begun
     is never computed. Rows of a process that ends get `crashed`. When a process is in service again after a gap,
-    `on_back` is called with the share of them that served meanwhile; `on_lost` is called when one has ended.
+    `on_back` is called with the share of them that served meanwhile and the time; `on_lost` when one has ended.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Workers:
         self.name = name
         self.settings = worker
         self.labels: tuple[str, ...] | None = None
-        self.on_back: Callable[[float], None] = lambda _share: None
+        self.on_back: Callable[[float, float], None] = lambda _share, _now: None
         self.on_lost: Callable[[], None] = lambda: None
         self._clock = clock
         self._line = Line()
@@ -169,7 +169,7 @@ class Workers:
         self._line.forget_gone()
         self._line.free(process)
         if gap:
-            self.on_back((self.up - 1) / self.count)
+            self.on_back((self.up - 1) / self.count, self._clock.monotonic())
 
     def _gone(self) -> None:
         self._line.forget_gone()
