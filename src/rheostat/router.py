@@ -315,6 +315,7 @@ class Router:
 
         Raises:
             NotFound: no such record, or no SQLite sink is configured.
+            ("server.grpc_port", now.server.grpc_port != then.server.grpc_port),
         """
         loaded = self._wiring.loaded
         if loaded.config.records.sqlite is None:

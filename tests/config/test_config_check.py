@@ -89,6 +89,7 @@ CLASHES = [
         {"keys[0].key": "a client's key must not be the admin secret"},
     ),
     (GOOD.replace("port: 8081", "port: 9090"), {"admin.port": "the gateway listens on 9090 too"}),
+    (GOOD.replace("port: 8081", "port: 8081, grpc_port: 8081"), {"server.grpc_port": "something else listens on 8081 too"}),
     (
         BASE + "keys: [{key: abc, max_in_flight: 2}]\n",
         {"keys[0].max_in_flight": "limit of a tenant: name the key's `tenant`"},

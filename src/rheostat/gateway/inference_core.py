@@ -10,8 +10,9 @@ from msgspec import structs
 
 import rheostat
 from rheostat.engine.engine import Served
-from rheostat.errors import BadRequest, NotFound, http_status
+from rheostat.errors import BadRequest, NotFound, Overloaded, http_status
 from rheostat.gateway.body import RouteOptions
+from rheostat.gateway.headers import request_id
 from rheostat.gateway.inference_outputs import OUTPUTS, check_wanted, tensors_of
 from rheostat.gateway.inference_rows import NAMES, rows_of
 from rheostat.gateway.rows import in_parallel, in_turns
@@ -66,6 +67,11 @@ class InferenceCore:
         """Whether requests are taken, and not all of them in vain."""
         return self.router.ready and not self.predict.draining and self.router.can_answer
 
+    def check_open(self) -> None:
+        """Raise `Overloaded` when the gateway is stopping."""
+        if self.predict.draining:
+            raise Overloaded("the gateway is stopping; ask another one")
+
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return what the server says of a route or a model.
 
@@ -105,6 +111,7 @@ class InferenceCore:
         found: Mapping[bytes, bytes],
         known_id: str,
         watch: Callable[[Awaitable[None]], Awaitable[None]] | None = None,
+        within_s: float | None = None,
     ) -> Answered:
         """Serve every row of a request by itself; row 3 of request R has the id `R.3`.
 
@@ -112,12 +119,15 @@ class InferenceCore:
             key: the caller's, already known.
             raw, found: the client's headers, all of them and those that matter.
             watch: does the work while watching whether the client is still there, where whoever calls does not.
+            within_s: seconds until the deadline of the call that carries the request, if it has one.
 
         Raises:
             RheostatError: the request is wrong, or its rows were not answered.
         """
         options, version = self._place(asked.name, asked.version)
-        options = structs.replace(options, timeout_ms=_timeout_ms(asked.parameters), max_cost=_max_cost(asked.parameters))
+        options = structs.replace(
+            options, timeout_ms=_timeout_ms(asked.parameters, within_s), max_cost=_max_cost(asked.parameters)
+        )
         self.predict.allow(key, options)
         check_wanted(asked.outputs)
         rows = rows_of(asked.inputs, asked.parameters, self.router.config.server.max_batch)
@@ -174,14 +184,22 @@ class InferenceCore:
         return next((models[name].backend.labels or () for name in self._links(route) if models[name].backend.labels), ())
 
 
-def _timeout_ms(parameters: Mapping[str, Any]) -> float | None:
-    """Return the parameter `timeout`, which is in microseconds; 0 is none."""
+def id_of(asked: Asked, found: Mapping[bytes, bytes], known_id: str) -> str:
+    """Return the request's id: a client that named none in `x-request-id` may do so in the request."""
+    if not asked.id or b"x-request-id" in found:
+        return known_id
+    return request_id({b"x-request-id": asked.id.encode("utf-8", "replace")})
+
+
+def _timeout_ms(parameters: Mapping[str, Any], within_s: float | None) -> float | None:
+    """Return the parameter `timeout`, in microseconds (0 is none), or what is left of `within_s` if that is less."""
+    within_ms = None if within_s is None else within_s * 1000.0
     given = parameters.get("timeout")
     if given is None or given == 0:
-        return None
+        return within_ms
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1e15:
         raise BadRequest("timeout is a positive number of microseconds", "parameters.timeout")
-    return given / 1000.0
+    return given / 1000.0 if within_ms is None else min(given / 1000.0, within_ms)
 
 
 def _max_cost(parameters: Mapping[str, Any]) -> float | None:
