@@ -4,7 +4,9 @@
 
 A real gateway process serves ten ONNX models (files of 20 to 60 MiB), all with `resident: false`, under a `memory.limit`
 that holds about four of them, while clients send requests over kept-alive connections. Most ask two models whose turn it is,
-some ask any. Every load has to unload something and counts as one cycle. The picture is in `bench-out/residency.png`.
+some ask any. Every load has to unload something and counts as one cycle. It begins to count when every model has been loaded
+and unloaded under traffic; after every hundred loads all models are unloaded and memory is looked at, so that its course is
+seen and not its end only. The picture is in `bench-out/residency.png`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ WIDTH = 1024
 ROW = {"a": 0.3, "b": -1.0, "c": 2.0, "d": 0.1}
 OUT = Path("bench-out")
 WARM = 50
-"""Loads under traffic before anything counts: threads, connections and caches come with the first requests."""
+"""Loads under traffic, every model's among them, before anything counts: threads, connections and caches come with the first
+requests."""
+STEP = 100
+"""Loads between two looks at the memory without models."""
 _LOADED = re.compile(r"model (m\d) is loaded: (\d+) MiB in ([\d.]+) s, ([\d.]+) s of it")
 
 
@@ -90,6 +95,7 @@ class Run:
         self.times: list[float] = []
         self.seen: list[tuple[float, float, int]] = []  # seconds, resident MiB, loads so far
         self.began = time.perf_counter()
+        self.empties: list[tuple[int, float]] = []  # loads so far, MiB with every model unloaded
         self.done = False
         self.loads = 0
 
@@ -121,14 +127,18 @@ class Run:
 
     async def watch(self, session: aiohttp.ClientSession, since: int, cycles: int) -> None:
         """Look at memory and loads until there were `cycles` more than `since`."""
+        self.done = False
         while self.loads < cycles:
             await asyncio.sleep(0.1)
-            models = (await self.ask(session, "GET", "/admin/models"))["models"]
-            self.loads = sum(each["loads"] for each in models) - since
+            self.loads = await self.loaded(session) - since
             self.seen.append((time.perf_counter() - self.began, self.memory, self.loads))
             if len(self.seen) % 100 == 0:
                 print(f"  {self.loads:4} loads, {len(self.times):6,} answers, {self.memory:.0f} MiB", flush=True)
         self.done = True
+
+    async def loaded(self, session: aiohttp.ClientSession) -> int:
+        """Return the loads since the gateway started."""
+        return sum(int(each["loads"]) for each in (await self.ask(session, "GET", "/admin/models"))["models"])
 
     async def empty(self, session: aiohttp.ClientSession) -> float:
         """Unload every model and return what is left in MiB."""
@@ -136,6 +146,16 @@ class Run:
             assert (await self.ask(session, "POST", f"/admin/models/{name}/unload"))["done"]
         await asyncio.sleep(0.5)
         return self.memory
+
+    async def traffic(self, session: aiohttp.ClientSession, clients: int, cycles: int) -> None:
+        """Send requests until there were `cycles` more loads; look at the memory without models on the way."""
+        since = await self.loaded(session)
+        self.empties.append((0, await self.empty(session)))
+        for goal in [*range(STEP, cycles, STEP), cycles]:
+            senders = [asyncio.ensure_future(self.client(session, goal + number)) for number in range(clients)]
+            await self.watch(session, since, goal)
+            await asyncio.gather(*senders)
+            self.empties.append((self.loads, await self.empty(session)))
 
 
 async def measure(cycles: int, clients: int, folder: Path) -> bool:
@@ -159,39 +179,35 @@ async def measure(cycles: int, clients: int, folder: Path) -> bool:
           f"the gateway without them {idle:.0f} MiB, its limit {limit:.0f} MiB")  # fmt: skip
     process, url, admin = await start(config)
     async with aiohttp.ClientSession() as session:
-        run = Run(url, admin, process.pid)
-        cold = await run.empty(session)
-        since = sum(each["loads"] for each in (await run.ask(session, "GET", "/admin/models"))["models"])
-        senders = [asyncio.ensure_future(run.client(session, number)) for number in range(clients)]
-        await run.watch(session, since, WARM)
-        await asyncio.gather(*senders)
-        run = Run(url, admin, process.pid)
-        begin = await run.empty(session)
-        print(
-            f"resident memory without models: {cold:.1f} MiB at the start, {begin:.1f} MiB after {WARM} loads under traffic"
-        )
-        since = sum(each["loads"] for each in (await run.ask(session, "GET", "/admin/models"))["models"])
-        senders = [asyncio.ensure_future(run.client(session, number)) for number in range(clients)]
-        await run.watch(session, since, cycles)
-        await asyncio.gather(*senders)
+        warm = Run(url, admin, process.pid)
+        cold = await warm.empty(session)
+        await warm.traffic(session, clients, WARM)
+        models = (await warm.ask(session, "GET", "/admin/models"))["models"]
+        assert min(each["loads"] for each in models) > 1, "not every model was asked for"
+        run, since = Run(url, admin, process.pid), await warm.loaded(session)
+        await run.traffic(session, clients, cycles)
         models = (await run.ask(session, "GET", "/admin/models"))["models"]
-        end = await run.empty(session)
     process.terminate()
     log = (await process.log).decode()  # type: ignore[attr-defined]
     await process.wait()
     loads = [(int(mib), float(all_s), float(room_s)) for _, mib, all_s, room_s in _LOADED.findall(log)][since:]
-    _plot(OUT / "residency.png", run, limit, begin)
-    return _tell(run, models, loads, begin, end)
+    _plot(OUT / "residency.png", run, limit)
+    return _tell(run, models, loads, cold)
 
 
-def _tell(run: Run, models: list[dict[str, Any]], loads: list[tuple[int, float, float]], begin: float, end: float) -> bool:
+def _tell(run: Run, models: list[dict[str, Any]], loads: list[tuple[int, float, float]], cold: float) -> bool:
     peak = max(memory for _, memory, _ in run.seen)
     order = sorted(run.times)
     first, last = (_each(part) for part in (loads[:50], loads[-50:]))
+    begin, end = run.empties[0][1], run.empties[-1][1]
     print(f"{len(loads)} loads, {sum(each['evictions'] for each in models)} evictions, {len(run.times):,} requests "
           f"in {run.seen[-1][0]:.0f} s; by status {dict(run.statuses)} {dict(run.wrong) or ''}")  # fmt: skip
-    print(f"resident memory without models: {begin:.1f} MiB before, {end:.1f} MiB after ({end / begin - 1:+.1%}); "
+    print(f"resident memory without models: {cold:.1f} MiB at the start, {begin:.1f} MiB after {WARM} loads under traffic, "
+          f"{end:.1f} MiB at the end ({end / begin - 1:+.1%}, against the start {end / cold - 1:+.1%}); "
           f"at most {peak:.0f} MiB under load")  # fmt: skip
+    print("on the way: " + ", ".join(f"{loads} loads {memory:.1f}" for loads, memory in run.empties))
+    half = [each for each in run.empties if each[0] >= run.loads / 2]
+    print(f"that is {_slope(run.empties):+.2f} MiB a hundred loads, {_slope(half):+.2f} over the second half")
     for what, index in (
         ("a switch (unload, load, first answer)", 0),
         ("of it to make room", 1),
@@ -211,7 +227,13 @@ def _each(loads: list[tuple[int, float, float]]) -> tuple[float, float, float]:
     )
 
 
-def _plot(path: Path, run: Run, limit: float, begin: float) -> None:
+def _slope(points: list[tuple[int, float]]) -> float:
+    """MiB a hundred loads, by least squares."""
+    loads, memory = np.array(points, dtype=float).T
+    return 100.0 * float(np.polyfit(loads, memory, 1)[0]) if len(points) > 1 else 0.0
+
+
+def _plot(path: Path, run: Run, limit: float) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -219,9 +241,11 @@ def _plot(path: Path, run: Run, limit: float, begin: float) -> None:
 
     figure, axis = pyplot.subplots(figsize=(12, 4.5))
     axis.plot([loads for _, _, loads in run.seen], [memory for _, memory, _ in run.seen], lw=0.8, color="#4477aa")
-    for height, what in ((limit, "limit"), (0.85 * limit, "high"), (0.7 * limit, "low"), (begin, "without models")):
+    for height, what in ((limit, "limit"), (0.85 * limit, "high"), (0.7 * limit, "low")):
         axis.axhline(height, lw=0.8, ls="--", color="#ee6677" if what == "limit" else "gray")
         axis.annotate(what, (0, height), fontsize=8, va="bottom")
+    axis.plot(*zip(*run.empties, strict=True), "o-", ms=3, lw=1.2, color="#228833", label="every model unloaded")
+    axis.legend()
     axis.set_xlabel("loads so far")
     axis.set_ylabel("resident memory of the gateway, MiB")
     axis.set_ylim(0, None)
