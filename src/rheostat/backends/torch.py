@@ -63,7 +63,9 @@ class TorchModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
     def __post_init__(self) -> None:
         images = self.prepare is not None and self.prepare.image is not None
         if images + (self.tokenizer is not None) + bool(self.features) != 1:
-            told = "`tokenizer` or `features`, or `prepare` of images, says what a row is turned into: set exactly one of them"
+            told = (
+                "`tokenizer` or `features`, or `prepare` of images, says what a row is turned into: set exactly one of them"
+            )
             raise ValueError(told)
 
     def open(self, base: str) -> Backend:
@@ -165,7 +167,7 @@ class TorchClassifier:
             return None
         try:
             values, files = mapped(differing, settings.verify == "hash")
-            fill(other, values, whole=False)
+            fill(other, values, kept=chosen.tensors.keys() - differing.keys())
         except WeightsError as error:
             raise _refusal("weights", str(error)) from error
         return TorchClassifier(settings, other, self._source, chosen, recipe, {**self._files, **files})

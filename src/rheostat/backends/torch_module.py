@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from rheostat.errors import WeightsError
@@ -18,17 +18,20 @@ class _Slot(NamedTuple):
     places: list[tuple[Any, str]]
 
 
-def fill(module: Any, values: Mapping[str, Any], whole: bool = True) -> None:
+def fill(module: Any, values: Mapping[str, Any], kept: Collection[str] | None = None) -> None:
     """Put tensors in the module's places, in place; tied ones stay tied.
 
     Args:
-        whole: every parameter and every buffer that is saved must be given; else only those given are exchanged.
+        kept: names of tensors that are in the module already and stay; None: every parameter and every buffer that is saved
+            must be given.
 
     Raises:
-        WeightsError: a tensor is missing, not expected, or of another shape or type than the module's; all are named.
+        WeightsError: a tensor is missing, not expected, of another shape or type than the module's, or one of two that the
+            module ties and the file does not; all are named.
     """
     import torch
 
+    whole = kept is None
     slots = _slots(module)
     known = {name for slot in slots for name in slot.names}
     saved = set(module.state_dict(keep_vars=True)) if whole else set()
@@ -38,9 +41,14 @@ def fill(module: Any, values: Mapping[str, Any], whole: bool = True) -> None:
         [slot.names[0] for slot in slots if not saved.isdisjoint(slot.names) and values.keys().isdisjoint(slot.names)],
     )
     for slot in slots:
-        value = next((values[name] for name in slot.names if name in values), None)
-        if value is None:
+        given = [name for name in slot.names if name in values]
+        if not given:
             continue
+        value = values[given[0]]
+        others = [name for name in given if not _same(values[name], value)]
+        others += [name for name in slot.names if name in (kept or ())]
+        if others:
+            problems.append(f"{given[0]} and {others[0]} are one tensor in the module and differ in the weights")
         if value.shape != slot.tensor.shape or value.dtype != slot.tensor.dtype:
             problems.append(
                 f"{slot.names[0]} is {_kind(value)} in the file and {_kind(slot.tensor)} in the module"
@@ -133,6 +141,16 @@ def _gather(module: Any, prefix: str, slots: dict[int, _Slot], seen: set[int]) -
     for key, child in module._modules.items():
         if child is not None:
             _gather(child, f"{prefix}{key}.", slots, seen)
+
+
+def _same(one: Any, other: Any) -> bool:
+    import torch
+
+    if one is other or (one.shape, one.dtype, one.data_ptr()) == (other.shape, other.dtype, other.data_ptr()):
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(torch.equal(*(each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))))
 
 
 def _listed(what: str, names: list[str]) -> list[str]:

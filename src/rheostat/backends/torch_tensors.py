@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from rheostat.errors import WeightsError
-from rheostat.weights.tensor import Tensor, checked
+from rheostat.weights.tensor import Tensor, checked, stamp_of
 
 _TYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
@@ -48,20 +48,25 @@ def mapped(tensors: Mapping[str, Tensor], verify: bool) -> tuple[dict[str, Any],
             checked(name, tensor)
         if tensor.size:
             if tensor.path not in opened:
-                opened[tensor.path] = _file(tensor.path)
+                opened[tensor.path] = _file(tensor.path, tensor.stamp)
             files[name] = opened[tensor.path]
         made[name] = _tensor(name, tensor, files.get(name))
     return made, files
 
 
-def _file(path: str) -> MappedFile:
+def _file(path: str, wanted: tuple[int, int, int] | None) -> MappedFile:
+    """The file, mapped; `wanted` is the stamp of the one whose header was read."""
     try:
-        found = Path(path).stat()
-        key = (path, found.st_ino, found.st_mtime_ns, found.st_size)
+        stamp = stamp_of(Path(path).stat())
+        key = (path, *stamp)
         with _LOCK:
             file = _MAPPED.get(key)
             if file is None:
-                file = _MAPPED[key] = MappedFile(path, found.st_size)
+                file = MappedFile(path, stamp[2])
+                if stamp_of(Path(path).stat()) == stamp:
+                    _MAPPED[key] = file
+        if stamp_of(Path(path).stat()) != stamp or wanted not in (None, stamp):
+            raise WeightsError(f"{path} was replaced while it was read; read it again")
         return file
     except (OSError, RuntimeError) as error:
         raise WeightsError(f"{path} cannot be mapped: {error}") from error

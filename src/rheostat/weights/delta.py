@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from rheostat.errors import WeightsError
@@ -84,16 +85,17 @@ def with_delta(base: TensorSet, delta: str | Path) -> TensorSet:
 class _Told(NamedTuple):
     base: str
     target: str
-    removed: list[str]
+    removed: Sequence[str]
     hashes: Mapping[str, str]
     metadata: Mapping[str, str]
 
 
 def _told(path: Path, metadata: Mapping[str, str]) -> _Told:
     try:
-        removed, hashes, kept = (json.loads(metadata[key]) for key in ("removed", "sha256", "metadata"))
-        return _Told(metadata["base"], metadata["target"], list(removed), dict(hashes), dict(kept))
-    except (KeyError, ValueError, TypeError) as error:
+        removed = msgspec.json.decode(metadata["removed"], type=list[str])
+        hashes, kept = (msgspec.json.decode(metadata[key], type=dict[str, str]) for key in ("sha256", "metadata"))
+        return _Told(metadata["base"], metadata["target"], removed, hashes, kept)
+    except (KeyError, msgspec.DecodeError, RecursionError) as error:
         raise WeightsError(f"{path.name} is a damaged delta: {error}") from error
 
 

@@ -9,16 +9,17 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from rheostat.errors import WeightsError
-from rheostat.weights.tensor import SIZES, Tensor, copy_bytes, expected_size
+from rheostat.weights.tensor import SIZES, Tensor, copy_bytes, digest_of, expected_size, is_possible, stamp_of
 
 MANIFEST = "rheostat-weights/1"
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -45,6 +46,14 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+class _Given(msgspec.Struct, frozen=True):
+    """What a safetensors header says of one tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model in a store: its tensors by name, each with the hash that its bytes are stored under; `digest` is over all."""
 
@@ -65,7 +74,9 @@ def read_tensors(path: str | Path) -> TensorSet:
     path = Path(path)
     try:
         found = path.stat()
-        read = _read(path.absolute(), found.st_ino, found.st_mtime_ns, found.st_size)
+        if not S_ISREG(found.st_mode):
+            raise WeightsError(f"{path} is no file")
+        read = _read(path.absolute(), stamp_of(found))
         for name, each in read.tensors.items():
             if each.sha256 and os.stat(each.path).st_size != each.size:
                 raise WeightsError(f"{path.name}: tensor {name!r} is cut off in the store: {each.path}")
@@ -78,9 +89,11 @@ def read_tensors(path: str | Path) -> TensorSet:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, inode: int, changed: int, size: int) -> TensorSet:  # noqa: ARG001
+def _read(path: Path, stamp: tuple[int, int, int]) -> TensorSet:
     """What a file says, read once as long as it does not change: a switch reads the same base again and again."""
     with path.open("rb") as file:
+        if stamp_of(os.fstat(file.fileno())) != stamp:
+            raise WeightsError(f"{path} was replaced while it was read; read it again")
         return _manifest(path, file.read()) if path.suffix == ".json" else _safetensors(path, file)
 
 
@@ -121,46 +134,67 @@ def replacing(path: Path, folder: Path | None = None, mode: int = 0o644) -> Iter
 
     Args:
         folder: where it grows, on the same disk (default: beside `path`).
+
+    Raises:
+        WeightsError: the disk is full, or the folder takes no files.
     """
-    number, name = tempfile.mkstemp(dir=folder or path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
+    name = ""
     try:
+        number, name = tempfile.mkstemp(dir=folder or path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
         with open(number, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(mode)
         Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+    except BaseException as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise WeightsError(f"{path} cannot be written: {error.strerror or error}") from error
         raise
 
 
 def _safetensors(path: Path, file: IO[bytes]) -> TensorSet:
-    whole = path.stat().st_size
+    whole = os.fstat(file.fileno()).st_size
+    stamp = stamp_of(os.fstat(file.fileno()))
     length = int.from_bytes(file.read(8), "little")
     if whole < 8 or not 2 <= length <= min(whole - 8, _MOST_HEADER):
         raise WeightsError(f"{path.name} is no safetensors file; pickled weights (.pt, .bin, .pkl) are never read")
     try:
-        header = json.loads(file.read(length))
-        metadata = header.pop("__metadata__", {})
-        tensors = {name: _tensor(path, 8 + length, entry) for name, entry in header.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        header = msgspec.convert(json.loads(file.read(length).decode(), object_pairs_hook=_named_once), dict[str, Any])
+        metadata = msgspec.convert(header.pop("__metadata__", None) or {}, dict[str, str])
+        "".join((*header, *metadata, *metadata.values())).encode()  # half of a character is no text
+        given = {name: msgspec.convert(entry, _Given) for name, entry in header.items()}
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise WeightsError(f"{path.name} is no safetensors file: {error}") from error
+    tensors = {
+        name: Tensor(
+            dtype=each.dtype,
+            shape=each.shape,
+            path=str(path),
+            offset=8 + length + each.data_offsets[0],
+            size=each.data_offsets[1] - each.data_offsets[0],
+            stamp=stamp,
+        )
+        for name, each in given.items()
+    }
     at = 8 + length
     for name, each in sorted(tensors.items(), key=lambda pair: (pair[1].offset, pair[1].size)):
         wanted = expected_size(each.dtype, each.shape)
-        if each.offset != at or each.size < 0 or min(each.shape, default=0) < 0 or wanted not in (None, each.size):
+        if each.offset != at or each.size < 0 or not is_possible(each.shape) or wanted not in (None, each.size):
             raise WeightsError(f"{path.name} contradicts itself about tensor {name!r}")
         at += each.size
     if at != whole:
         raise WeightsError(f"{path.name} is {'cut off' if whole < at else 'too long'}: {whole} bytes, {at} announced")
-    return TensorSet(tensors, {str(key): str(value) for key, value in metadata.items()})
+    return TensorSet(tensors, metadata)
 
 
-def _tensor(path: Path, start: int, entry: Any) -> Tensor:
-    begin, end = (int(each) for each in entry["data_offsets"])
-    shape = tuple(int(each) for each in entry["shape"])
-    return Tensor(dtype=str(entry["dtype"]), shape=shape, path=str(path), offset=start + begin, size=end - begin)
+def _named_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a name stands in it twice")
+    return made
 
 
 def _manifest(path: Path, content: bytes) -> TensorSet:
@@ -173,8 +207,10 @@ def _manifest(path: Path, content: bytes) -> TensorSet:
     tensors = {}
     for name, each in read.tensors.items():
         size = expected_size(each.dtype, each.shape)
-        if size is None or min(each.shape, default=0) < 0 or not _HASH.fullmatch(each.sha256):
+        if size is None or not is_possible(each.shape) or not _HASH.fullmatch(each.sha256):
             raise WeightsError(f"{path.name} contradicts itself about tensor {name!r}")
         blob = blob_path(path.parent.parent, each.sha256)
         tensors[name] = Tensor(dtype=each.dtype, shape=each.shape, path=str(blob), offset=0, size=size, sha256=each.sha256)
+    if digest_of(tensors) != read.digest:
+        raise WeightsError(f"{path.name} contradicts itself: its tensors are not those that its `digest` is over")
     return TensorSet(tensors, read.metadata)

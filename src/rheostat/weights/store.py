@@ -53,18 +53,16 @@ class WeightStore:
         and written anew if it is damaged.
 
         Raises:
-            WeightsError: the file cannot be read, the name cannot be one, or it names other weights and not `replace`.
+            WeightsError: the file cannot be read, the name cannot be one, it names other weights and not `replace`, or the
+                disk is full; what the store had before stays.
         """
         if not _NAME.fullmatch(name):
             raise WeightsError(f"{name!r} cannot be a name in the store: letters, digits, `.`, `_` and `-`")
         given = read_tensors(source)
-        for folder in ("blobs", "models", "parts"):
-            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        self._made()
         entries = {key: _entry(key, tensor) for key, tensor in given.tensors.items()}
         digest = digest_of({key: _placed(self.path, entry) for key, entry in entries.items()})
-        target = self._model(name)
-        if target.exists() and not replace and self._digest(target) != digest:
-            raise WeightsError(f"{name} names other weights in this store already; choose another name, or replace it")
+        self._may_name(name, digest, replace)
         manifest = Manifest(format=MANIFEST, digest=digest, tensors=entries, metadata=dict(given.metadata))
         new = 0
         with self._locked(fcntl.LOCK_SH):
@@ -72,9 +70,11 @@ class WeightStore:
                 if not self._holds(entries[key].sha256, tensor.size):
                     self._write(tensor, entries[key].sha256)
                     new += tensor.size
-            with replacing(target, self.path / "parts") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-        return Added(target, len(entries), given.size, new)
+            with self._locked(fcntl.LOCK_EX, "names"):  # or another may take the name between the look and the write
+                self._may_name(name, digest, replace)
+                with replacing(self._model(name), self.path / "parts") as file:
+                    file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        return Added(self._model(name), len(entries), given.size, new)
 
     def models(self) -> dict[str, TensorSet]:
         """Return the models by name.
@@ -155,16 +155,31 @@ class WeightStore:
     def _model(self, name: str) -> Path:
         return self.path / "models" / f"{name}.json"
 
-    def _digest(self, path: Path) -> str:
+    def _made(self) -> None:
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Manifest).digest
+            for folder in ("blobs", "models", "parts"):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WeightsError(f"there can be no weight store at {self.path}: {error.strerror}") from error
+
+    def _may_name(self, name: str, digest: str, replace: bool) -> None:
+        try:
+            known = msgspec.json.decode(self._model(name).read_bytes(), type=Manifest).digest
+        except FileNotFoundError:
+            return
         except msgspec.DecodeError:
-            return ""
+            known = ""
+        if not replace and known != digest:
+            raise WeightsError(f"{name} names other weights in this store already; choose another name, or replace it")
 
     @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
+    def _locked(self, kind: int, name: str = "lock") -> Iterator[None]:
         """Adding may go on side by side; a collection waits until nobody adds, so that it takes nothing away from them."""
-        with (self.path / "lock").open("a") as file:
+        try:
+            file = (self.path / name).open("a")
+        except OSError as error:
+            raise WeightsError(f"{self.path} cannot be written: {error.strerror}") from error
+        with file:
             fcntl.flock(file, kind)
             yield
 

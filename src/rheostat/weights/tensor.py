@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from math import prod
 from typing import IO
@@ -20,11 +20,13 @@ SIZES = {
 }  # fmt: skip
 """Bytes of one number, by the names of the safetensors format."""
 _CHUNK = 1 << 18
+_MOST_SIDES = 64  # more than any library takes
 
 
 class Tensor(Struct, frozen=True, kw_only=True):
     """A tensor in a file: `dtype` as safetensors names it, `size` bytes from `offset` of the file at `path`, little-endian
-    and in row-major order. `sha256` is what its bytes should have, where the file that names it says so."""
+    and in row-major order. `sha256` is what its bytes should have, where the file that names it says so; `stamp` the inode,
+    time of change and size of the file whose header says so, as what a header says holds for that file only."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -32,19 +34,27 @@ class Tensor(Struct, frozen=True, kw_only=True):
     offset: int
     size: int
     sha256: str = ""
+    stamp: tuple[int, int, int] | None = None
 
     @property
     def identity(self) -> tuple[str, int, int, int, int]:
         """What stays the same as long as the same bytes lie there: path, inode, time of change, place and size.
 
         Raises:
-            WeightsError: the file is gone.
+            WeightsError: the file is gone, or is another one than its header was read from.
         """
         try:
             found = os.stat(self.path)
         except OSError as error:
             raise WeightsError(f"{self.path} cannot be read: {error.strerror}") from error
+        if self.stamp not in (None, stamp_of(found)):
+            raise WeightsError(f"{self.path} was replaced while it was read; read it again")
         return (self.path, found.st_ino, found.st_mtime_ns, self.offset, self.size)
+
+
+def stamp_of(found: os.stat_result) -> tuple[int, int, int]:
+    """Return what tells that a file is still the same: inode, time of change, size."""
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def hash_of(tensor: Tensor) -> str:
@@ -78,8 +88,18 @@ def copy_bytes(tensor: Tensor, out: IO[bytes] | None) -> str:
 
     Raises:
         WeightsError: there are fewer bytes than there should be.
+        OSError: `out` takes no more.
     """
     found = hashlib.sha256()
+    for part in _parts(tensor):
+        found.update(part)
+        if out is not None:
+            out.write(part)
+    return found.hexdigest()
+
+
+def _parts(tensor: Tensor) -> Iterator[memoryview]:
+    """Yield the bytes of a tensor in parts, each of which holds until the next is asked for."""
     left = tensor.size
     room = memoryview(bytearray(min(left, _CHUNK)))
     try:
@@ -90,12 +110,14 @@ def copy_bytes(tensor: Tensor, out: IO[bytes] | None) -> str:
                 if not got:
                     raise WeightsError(f"{tensor.path} is cut off: {left} bytes of a tensor are missing")
                 left -= got
-                found.update(room[:got])
-                if out is not None:
-                    out.write(room[:got])
+                yield room[:got]
     except OSError as error:
         raise WeightsError(f"{tensor.path} cannot be read: {error.strerror}") from error
-    return found.hexdigest()
+
+
+def is_possible(shape: tuple[int, ...]) -> bool:
+    """Return whether there can be such a tensor: at most 64 sides, none below 0, and numbers that 64 bits can count."""
+    return len(shape) <= _MOST_SIDES and min(shape, default=0) >= 0 and prod(side or 1 for side in shape) < 2**60
 
 
 def expected_size(dtype: str, shape: tuple[int, ...]) -> int | None:
