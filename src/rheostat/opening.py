@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,8 +17,10 @@ from rheostat.clock import SystemClock
 from rheostat.config import Loaded
 from rheostat.errors import ConfigError, ContractError, ModelError, Problem, RheostatError
 from rheostat.pool import Backend, Checkable, Model, ModelSettings, RemoteBackend, Switchable
+from rheostat.pool.awaited import asked_as
 from rheostat.pool.batching import Batched
 from rheostat.pool.memory import process_bytes
+from rheostat.pool.on_demand import OnDemand
 from rheostat.pool.prepared import Made, in_call, preparation
 from rheostat.pool.prepared_beside import beside
 from rheostat.pool.profile import load_profile
@@ -56,7 +58,7 @@ async def open_model(
     if profile is not None:
         model.profiled(profile)
     asked = model.backend if model.batched is None else model.batched.inner
-    if isinstance(asked, RemoteBackend) and model.workers is None:
+    if not isinstance(asked, Backend) and model.workers is None:
         try:
             await check_remote_contract(name, asked, settings)
         except BaseException:
@@ -86,7 +88,7 @@ def _opened(name: str, settings: ModelSettings, loaded: Loaded, residency: Resid
     made = _successor(settings, loaded, before_it)
     origin = settings.open(loaded.base) if made is None else made
     backend, ready, report, check = _proven(name, settings, loaded, origin, made is not None)
-    size = 0 if isinstance(backend, RemoteBackend) else max(0, process_bytes() - before)
+    size = max(0, process_bytes() - before) if isinstance(backend, Backend) else 0
     row_s = _row_s(report) if made is None or before_it is None else before_it.latency_s
     switchable = origin if isinstance(origin, Switchable) else None
     return Model(name, settings, _queued(name, settings, ready, backend), row_s, check, size=size, origin=switchable)
@@ -143,14 +145,14 @@ def _successor(settings: ModelSettings, loaded: Loaded, before: Model | None) ->
 
 def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Residency) -> Model:
     """Open it once, to hold it to its contract and to measure it; it stays in memory only with `preload`."""
-    seen: list[tuple[Made | None, ContractReport, Checkable | None]] = []
+    seen: list[tuple[Callable[[OnDemand], Backend | RemoteBackend], Made | None, ContractReport, Checkable | None]] = []
     then = stamp(settings, loaded.base)
 
     def first() -> Backend:
         backend, ready, report, check = _proven(name, settings, loaded, settings.open(loaded.base))
-        if isinstance(backend, RemoteBackend):
+        if not isinstance(backend, Backend):
             raise ConfigError([Problem("resident", None, "this model is not in this process: remove `resident`")])
-        seen.append((ready, report, check))
+        seen.append((asked_as(backend), ready, report, check))
         return backend
 
     def again() -> Backend:
@@ -168,8 +170,8 @@ def _on_demand(name: str, settings: ModelSettings, loaded: Loaded, residency: Re
     guest = residency.host(name, float(settings.keep), file_bytes(settings, loaded.base), first, again)
     if not settings.preload:
         residency.unload(guest)
-    ((ready, report, check),) = seen
-    return Model(name, settings, _queued(name, settings, ready, guest), _row_s(report), check, guest)
+    ((asked, ready, report, check),) = seen
+    return Model(name, settings, _queued(name, settings, ready, asked(guest)), _row_s(report), check, guest)
 
 
 def _proven(

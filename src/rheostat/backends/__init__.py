@@ -1,6 +1,7 @@
 """The kinds of model a config may name. Heavy libraries are imported when a model is opened, not before."""
 
 from rheostat.backends.check import ContractReport, check_contract, check_remote_contract, warm_up
+from rheostat.backends.gguf import GgufModel
 from rheostat.backends.http import HttpModel
 from rheostat.backends.inference import InferenceModel
 from rheostat.backends.onnx import OnnxModel
@@ -14,6 +15,7 @@ from rheostat.backends.torch import TorchModel
 from rheostat.pool.backend import ModelSettings
 
 BACKENDS: dict[str, type[ModelSettings]] = {
+    "gguf": GgufModel,
     "http": HttpModel,
     "inference_protocol": InferenceModel,
     "onnx": OnnxModel,

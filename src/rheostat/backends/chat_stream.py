@@ -53,7 +53,18 @@ def read_chunk(event: Event) -> Chunk:
         raise bad_output("a chunk of a chat completion", event.data) from None
     if not isinstance(said, Mapping):
         raise bad_output("a chunk of a chat completion", said)
-    if said.get("error") is not None or event.name == "error":
+    if event.name == "error":
+        raise told_error(said)
+    return chunk_of(said)
+
+
+def chunk_of(said: Mapping[str, Any]) -> Chunk:
+    """Read one chunk.
+
+    Raises:
+        ModelError: it tells an error (as `failure_of` its status).
+    """
+    if said.get("error") is not None:
         raise told_error(said)
     choices = said.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from rheostat.backends.chat_prompt import ChatSettings, instruction, messages
 from rheostat.backends.chat_stream import pieces
 from rheostat.backends.label_text import match_label, scores_from_logprobs
 from rheostat.backends.labels import settle_labels
@@ -15,15 +16,12 @@ from rheostat.backends.reply import bad_output
 from rheostat.backends.secrets import masked_url
 from rheostat.backends.upstream import LARGEST, StatusKind, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
-from rheostat.pool.backend import ModelSettings, Piece, RemoteBackend, Reply, Row
-from rheostat.types import Prediction, text_of
+from rheostat.pool.backend import Piece, RemoteBackend, Reply, Row
+from rheostat.types import Prediction
 from rheostat.types.duration import Duration
-from rheostat.types.text import well_formed
-
-_PROMPT = "Classify the user's text. Answer with exactly one of these labels and nothing else: {labels}"
 
 
-class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="openai"):
+class OpenAIModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="openai"):
     """`model` at `base_url` (`.../v1`) chooses one of `labels` for each row; `prompt` replaces the system prompt.
 
     With `logprobs: true` the confidence is the label's share of the probability of all labels
@@ -36,10 +34,8 @@ class OpenAIModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_field
     base_url: str
     model: str
     api_key: str = ""
-    prompt: str = ""
     logprobs: bool = False
     top_logprobs: int = 20
-    max_tokens: int = 16
     extra_body: Mapping[str, Any] = {}
     parallel: int = 8
     max_retry_after: Duration = Duration(60.0)
@@ -86,7 +82,7 @@ class ChatClassifier:
         self._names = labels
         self._upstream = upstream
         self._parallel = settings.parallel
-        self._prompt = settings.prompt or _PROMPT.format(labels=", ".join(labels))
+        self._prompt = instruction(settings, labels)
         chances = {"logprobs": True, "top_logprobs": settings.top_logprobs} if settings.logprobs else {}
         fixed = {"model": settings.model, "temperature": 0, "max_tokens": settings.max_tokens}
         self._fixed = {**fixed, **chances, **settings.extra_body}
@@ -109,9 +105,7 @@ class ChatClassifier:
         return self._upstream.hide(read_chat(answer, self._names))
 
     def _asked(self, row: Row) -> dict[str, Any]:
-        text = text_of(row) or (row if isinstance(row, str) else encode(row).decode())
-        messages = [{"role": "system", "content": self._prompt}, {"role": "user", "content": well_formed(text)}]
-        return {**self._fixed, "messages": messages}
+        return {**self._fixed, "messages": messages(self._prompt, row)}
 
 
 def read_chat(answer: Any, labels: Sequence[str]) -> Reply:

@@ -128,7 +128,7 @@ def _opening(settings: ModelSettings, base: str) -> tuple[float | None, int | No
     before, began = process_bytes(), perf_counter()
     backend = settings.open(base)
     took, after = perf_counter() - began, process_bytes()
-    if isinstance(backend, RemoteBackend):
+    if not isinstance(backend, Backend):
         return None, None
     backend.close()
     return took, max(0, after - before)

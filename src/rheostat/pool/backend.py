@@ -49,7 +49,8 @@ class Backend(Protocol):
 
 @runtime_checkable
 class RemoteBackend(Protocol):
-    """Speaks to one model elsewhere, without blocking the event loop."""
+    """Speaks to one model elsewhere, without blocking the event loop. One of this process that can be awaited and stopped
+    is a `Backend` as well: it is opened, checked and measured as one of this process, and then asked like one elsewhere."""
 
     labels: tuple[str, ...] | None
 
@@ -145,8 +146,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `breaker` replaces the breaker's defaults; `ramp` is how it comes back afterwards, `health` how it is checked without
     traffic. `run` says where a local model computes: on the event loop (`inline`), in threads of its own (`thread`), in
     processes of its own (`process`; `workers` says how many, and within which limits), or as measured when it is loaded
-    (`auto`: a process only for a model that takes 10 ms or more and lets no other thread run meanwhile). With `stream`, its limits, it answers piece by piece where a client asks for that
-    (`http` and `openai` from chat completions).
+    (`auto`: a process only for a model that takes 10 ms or more and lets no other thread run meanwhile). With `stream`, its
+    limits, it answers piece by piece where a client asks for that (`http` and `openai` from chat completions, `gguf`
+    without labels).
 
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
     no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be

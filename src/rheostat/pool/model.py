@@ -164,7 +164,7 @@ class Model:
         """Where it computes: `inline`, `thread`, `process` or `remote`."""
         if self.workers is not None:
             return "process"
-        if self.remote if self.batched is None else isinstance(self.batched.inner, RemoteBackend):
+        if not isinstance(self.backend if self.batched is None else self.batched.inner, Backend):
             return "remote"
         return "inline" if self.inline else "thread"
 

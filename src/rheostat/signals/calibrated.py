@@ -19,7 +19,8 @@ def calibrated(backend: Backend | RemoteBackend, calibrator: Calibrator) -> Back
 def calibrated(backend: Backend | RemoteBackend, calibrator: Calibrator) -> Backend | RemoteBackend:
     """Return the backend with its confidences calibrated; of the same kind, local or remote, as the one given."""
     if isinstance(backend, RemoteBackend):
-        return CalibratedRemote(backend, calibrator)
+        kind = CalibratedAwaited if isinstance(backend, Backend) else CalibratedRemote
+        return kind(backend, calibrator)
     return Calibrated(backend, calibrator)
 
 
@@ -69,6 +70,28 @@ class CalibratedRemote:
     async def aclose(self) -> None:
         """Close the model."""
         await self._backend.aclose()
+
+
+class CalibratedAwaited(CalibratedRemote):
+    """A model of this process that is awaited, calibrated."""
+
+    def __init__(self, backend: RemoteBackend, calibrator: Calibrator) -> None:
+        assert isinstance(backend, Backend)
+        super().__init__(backend, calibrator)
+        self._local = Calibrated(backend, calibrator)
+        self.probes = self._local.probes
+
+    def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
+        """Answer every row.
+
+        Raises:
+            ModelError: the whole call failed.
+        """
+        return self._local.predict(rows)
+
+    def close(self) -> None:
+        """Close the model."""
+        self._local.close()
 
 
 def _applied(calibrator: Calibrator, replies: Sequence[Reply]) -> list[Reply]:

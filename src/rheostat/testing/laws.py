@@ -60,6 +60,6 @@ def check_backend(backend: Backend | RemoteBackend, rows: Sequence[Row], labels:
         ContractError: with everything that was found.
     """
     settings = ModelSettings(labels=labels, probe=list(rows))
-    if isinstance(backend, RemoteBackend):
+    if not isinstance(backend, Backend):
         return asyncio.run(check_remote_contract("backend", backend, settings))
     return check_contract("backend", backend, settings)
