@@ -99,3 +99,11 @@ def test_a_number_beyond_its_datatype_is_no_tensor(datatype: str, value: int) ->
 def test_a_value_that_a_message_cannot_hold_is_named(datatype: str, value: object) -> None:
     with pytest.raises(TensorError, match="'t'"):
         add_tensors(messages().ModelInferRequest().inputs, None, (Tensor("t", datatype, (1,), [value]),))
+
+
+def test_empty_contents_beside_raw_ones_are_none() -> None:
+    request = given_input("INT8", [1], raw=[b"\x07"])
+    request.inputs[0].contents.SetInParent()
+    assert request.inputs[0].HasField("contents")
+    (read,) = from_messages(request.inputs, request.raw_input_contents)
+    assert list(read.values) == [7]

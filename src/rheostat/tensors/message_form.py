@@ -38,7 +38,7 @@ def _read(given: Any, raw: bytes | None) -> Tensor:
     shape = checked_shape(name, list(given.shape))
     parameters = from_parameters(given.parameters)
     if raw is not None:
-        if given.HasField("contents"):
+        if given.contents.ByteSize():  # MLServer sends empty ones along
             raise TensorError(f"{name!r} has contents and raw contents")
         return from_bytes(name, datatype, shape, raw)._replace(parameters=parameters)
     field = _field(name, datatype)
