@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rheostat.telemetry.batches import batch_families
 from rheostat.telemetry.memory import load_numbers
+from rheostat.telemetry.preparations import prepare_families
 from rheostat.telemetry.workers import worker_families
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def register_gauges(router: Router, residency: Residency) -> None:
     for name, read in load_numbers(residency.tallies).items():
         gauge(name, read)
     router.metrics.include(lambda: batch_families(router.plan.pool.batched))
+    router.metrics.include(lambda: prepare_families(router.plan.pool.prepared))
     router.metrics.include(lambda: worker_families(router.plan.pool.workers))
     gauge("rheostat_holds", lambda: float(len(router.engine.holds)))
     if router.completing is not None:

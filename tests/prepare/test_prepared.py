@@ -1,4 +1,4 @@
-"""Rows prepared first, in the model's call or beside it: everybody gets his own answer, and no more is done than is wanted."""
+"""Rows prepared first, in the model's call or beside it: everybody gets his own answer, no more is done than is wanted."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rheostat.pool.batching import Batched
 from rheostat.pool.model import Model
+from rheostat.pool.prepared_beside import PreparedBeside
 from rheostat.pool.worker.workers import Workers
 from rheostat.resilience.health import EjectionSettings, ejected
 from rheostat.types import PoolView
@@ -54,6 +55,11 @@ class Pool:
     def workers(self) -> dict[str, Workers]:
         """The processes of those that have some."""
         return {name: model.workers for name, model in self.models.items() if model.workers is not None}
+
+    @property
+    def prepared(self) -> dict[str, PreparedBeside]:
+        """Those whose rows are prepared beside them."""
+        return {name: model.prepared for name, model in self.models.items() if model.prepared is not None}
 
     def view(self, now: float, fresh: bool = False) -> PoolView:
         """Return the state of every model as of `now`; at most VIEW_AGE_S old, or made anew when it has to be `fresh`."""
