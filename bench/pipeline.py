@@ -129,7 +129,7 @@ def _photographs(count: int) -> list[str]:
 def _texts() -> list[str]:
     if why_absent("sst2") is None:
         return [str(text) for text in read_set("sst2")["test"].inputs[:512]]
-    from pydoc_data.topics import topics  # type: ignore[import-untyped]
+    from pydoc_data.topics import topics
 
     return [line for page in topics.values() for line in page.splitlines() if len(line) > 30][:512]
 
