@@ -122,6 +122,15 @@ def test_a_model_that_was_not_asked_then_is_named() -> None:
     assert reason == "it now asks m1, whose answer the record does not hold"
 
 
+def test_a_call_that_was_cut_off_decides_nothing_again() -> None:
+    parallel = {"delegate": {"weak": "m0", "strong": "m1", "low": 0.2, "high": 0.8, "parallel": True}}
+    record = served(parallel, SURE)
+    assert [(one.model, one.failure and one.failure.kind) for one in record.outcomes] == [("m0", None), ("m1", "cancelled")]
+    assert (compared(record, parallel).agreed, compared(record, parallel).mismatches) == (1, ())
+    calls = compared(record, {"cascade": {"stages": ["m0", "m1"], "threshold": 0.95}})
+    assert "it now asks m1, whose answer the record does not hold" in [one.reason for one in calls.mismatches]
+
+
 def test_a_policy_of_another_version_is_left_alone_unless_wanted() -> None:
     record = structs.replace(served(CASCADE, SURE), policy_version="old")
     ways = {"default": way(CASCADE, version="new")}

@@ -27,7 +27,11 @@ def metrics():
 
 def test_a_record_is_counted_everywhere(metrics, make_record):
     tries = (Attempt("large", 0.0, 0.3, Failure("timeout")), Attempt("large", 0.3, 0.02))
-    outcomes = (Outcome("large", None, None, tries, "large", "v2", 1),)
+    cut = Failure("cancelled", "cut off")
+    outcomes = (
+        Outcome("large", None, None, tries, "large", "v2", 1),
+        Outcome("fast", None, cut, (Attempt("fast", 0.0, 0.3, cut),), "fast", "v1"),
+    )
     metrics.observe(make_record(1))
     metrics.observe(
         make_record(
@@ -51,7 +55,9 @@ def test_a_record_is_counted_everywhere(metrics, make_record):
     assert value("rheostat_decision_seconds_bucket", route="default", le="5e-05") == 1
     assert value("rheostat_model_calls_total", model="large", version="v2", result="timeout") == 1
     assert value("rheostat_model_calls_total", model="large", version="v2", result="ok") == 1
-    assert value("rheostat_model_calls_total", model="fast", version="", result="cancelled") == 1
+    assert value("rheostat_model_calls_total", model="fast", version="v1", result="cancelled") == 1
+    fast = value("rheostat_model_seconds_count", model="fast")
+    assert fast == value("rheostat_model_calls_total", model="fast", version="1", result="ok")  # its time was cut short
     assert value("rheostat_model_seconds_count", model="large") == 2
     assert value("rheostat_selected_total", route="vip", model="large") == 1
     assert value("rheostat_route_type_total", route="default", type="cascade") == 1

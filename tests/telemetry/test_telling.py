@@ -106,3 +106,12 @@ def test_feedback_is_told_in_the_order_it_came(make_record) -> None:
 def test_lengths(make_record, kind, length, told) -> None:
     lines = tell(make_record(input=InputSummary(kind, length, "ab")))
     assert lines[2].startswith(f"  input: {told}")
+
+
+def test_a_call_that_was_cut_off_and_who_was_urgent(make_record) -> None:
+    cut = Failure("cancelled", "cut off: the request had ended")
+    outcome = Outcome("large", None, cut, (Attempt("large", 0.0, 0.25, cut),), "large", "v2", elapsed_s=0.25, cost=40.0)
+    lines = tell(make_record(outcomes=(outcome,), cancelled=("large",), priority="low"))
+    assert "  large (version v2): cut off: the request had ended; 250 ms, cost 40" in lines
+    assert "  priority: low" in lines
+    assert not any("priority" in line for line in tell(make_record()))

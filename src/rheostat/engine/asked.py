@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 
 from msgspec import structs
@@ -124,13 +124,10 @@ class Asked:
                 self.remember(Outcome(model, failure=failure, served_by=model))
         return bool(lent)
 
-    def cut_off(self, cut: Mapping[str, Outcome]) -> None:
-        """Take note that the deadline passed while models ran; `cut` holds the attempts of those that were cut off."""
-        for model in sorted(self.in_flight):
-            failure = Failure("deadline", "the request's deadline passed")
-            attempts = cut[model].attempts if model in cut else ()
-            asked = self.standing.get(model, model)
-            self.history += (Outcome(asked, failure=failure, attempts=attempts, served_by=model),)
+    def cut_off(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep what came of the models that still ran when the request ended; nobody decides by it any more."""
+        for outcome in outcomes:
+            self.remember(self.placed(outcome))
 
     def _barred(self, model: str, ctx: Context) -> Failure | None:
         if self.allotment.used_up:

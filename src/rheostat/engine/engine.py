@@ -15,6 +15,7 @@ from rheostat.engine.averaging import Fields, note_means, with_means
 from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
+from rheostat.engine.progress import Progress
 from rheostat.engine.record import status_of, summary
 from rheostat.engine.stream import Outlet, may_stream, settle
 from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, RheostatError
@@ -29,6 +30,7 @@ from rheostat.types import Context, Outcome, Prediction, Recalled, Request, Rout
 
 _log = logging.getLogger("rheostat.engine")
 NOTHING_HELD: Mapping[str, str] = {}
+NOTHING_GOING: Mapping[str, Progress] = {}
 
 
 class Lane(Struct, frozen=True, kw_only=True):
@@ -113,7 +115,8 @@ class Engine:
             return self._finished(plan, lane, request, None, Ending(error=error), 0.0)
         journey: Journey | None = None
         waited = 0.0
-        running: dict[asyncio.Task[Outcome], str] = {}
+        going: dict[str, Progress] = {}
+        outcomes: list[Outcome] = []
         try:
             context = self._context(plan, lane, request)
             if lane.route.fallback.cached:
@@ -127,40 +130,41 @@ class Engine:
                 if began >= request.deadline:
                     journey.expire(began - request.received)
                     break
-                if len(fresh) == 1 and not running and (model := plan.pool.models[fresh[0]]).inline:
+                if len(fresh) == 1 and not going and (model := plan.pool.models[fresh[0]]).inline:
                     outcomes = [self.executor.run_now(model, request, journey.tries(fresh[0]))]
                 else:
                     flow = outlet
-                    if flow is not None and (running or len(fresh) != 1 or not may_stream(journey, plan.pool[fresh[0]])):
+                    if flow is not None and (going or len(fresh) != 1 or not may_stream(journey, plan.pool[fresh[0]])):
                         flow = None
-                    outcomes = await self._advance(plan, lane, journey, fresh, running, flow)
+                    outcomes = await self._advance(plan, lane, journey, fresh, going, flow)
                 now = self.clock.monotonic()
                 waited += now - began
                 if outlet is not None and outlet.pieces:
-                    settle(journey, outlet, outcomes[0], now - request.received)
+                    settle(journey, outlet, outcomes.pop(), now - request.received)
                     break
                 if now >= request.deadline and all(_cut(outcome) for outcome in outcomes):
-                    journey.expire(now - request.received, outcomes)
+                    journey.expire(now - request.received)
                     break
                 fresh = ()
-                for outcome in outcomes:
-                    if journey.ending is None:
-                        fresh += journey.arrived(outcome, now - request.received)
+                while outcomes and journey.ending is None:
+                    fresh += journey.arrived(outcomes.pop(0), now - request.received)
             ending = journey.ending or Ending(error=RheostatError("the journey has no ending"))
             if ending.hold is not None:
                 self._hold(lane, request, ending.hold)
-            return self._finished(plan, lane, request, journey, ending, waited)
+            return self._finished(plan, lane, request, journey, ending, waited, going, outcomes)
         except asyncio.CancelledError:
-            self._finished(plan, lane, request, journey, Ending(error=ModelError("cancelled", "the client left")), waited)
+            gone = Ending(error=ModelError("cancelled", "the client left"))
+            self._finished(plan, lane, request, journey, gone, waited, going, outcomes)
             raise
         except Exception as error:  # a fault of ours: this request's 500, with a record, and nobody else's
             _log.exception("request %s failed inside", request.id)
             fault = RheostatError(f"{type(error).__name__}: {error}")
-            return self._finished(plan, lane, request, journey, Ending(error=fault), waited)
+            return self._finished(plan, lane, request, journey, Ending(error=fault), waited, going, outcomes)
         finally:
             self.admission.leave(tenant, self.clock.monotonic() - request.received)
-            for task in running:
-                task.cancel()
+            for progress in going.values():
+                if progress.task is not None:
+                    progress.task.cancel()
 
     def _context(self, plan: Plan, lane: Lane, request: Request) -> Context:
         signals: dict[str, float] = {}
@@ -185,30 +189,37 @@ class Engine:
         return Context(request, signals, view, held, memo)
 
     async def _advance(
-        self, plan: Plan, lane: Lane, journey: Journey, fresh: tuple[str, ...], running: dict[asyncio.Task[Outcome], str],
+        self, plan: Plan, lane: Lane, journey: Journey, fresh: tuple[str, ...], going: dict[str, Progress],
         flow: Outlet | None,
     ) -> list[Outcome]:  # fmt: skip
-        """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed."""
+        """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed.
+
+        `going` holds the calls that have not come back.
+        """
         pool, executor, request = plan.pool, self.executor, journey.ctx.request
-        if not running and len(fresh) == 1:
-            return [await executor.run(pool[fresh[0]], request, journey.tries(fresh[0]), lane.deadline_s, flow)]
+        if not going and len(fresh) == 1:
+            name = fresh[0]
+            going[name] = progress = Progress(pool[name])
+            outcome = await executor.run(pool[name], request, journey.tries(name), lane.deadline_s, flow, progress)
+            del going[name]
+            return [outcome]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
-                task = asyncio.ensure_future(executor.run(pool[name], request, journey.tries(name), lane.deadline_s))
-                running[task] = name
+                going[name] = progress = Progress(pool[name])
+                call = executor.run(pool[name], request, journey.tries(name), lane.deadline_s, None, progress)
+                progress.task = asyncio.ensure_future(call)
         at_once = [executor.run_now(pool[name], request, journey.tries(name)) for name in fresh if pool[name].inline]
         if at_once:
-            if running:
+            if going:
                 await asyncio.sleep(0)  # let what was started begin
             return at_once
         left = request.deadline - self.clock.monotonic()
         done, _ = await asyncio.wait(
-            running, timeout=max(0.0, left) if left != float("inf") else None, return_when=asyncio.FIRST_COMPLETED
-        )
-        names = sorted(done, key=lambda task: running[task])
-        for task in names:
-            del running[task]
-        return [task.result() for task in names]
+            [progress.task for progress in going.values() if progress.task is not None],
+            timeout=max(0.0, left) if left != float("inf") else None, return_when=asyncio.FIRST_COMPLETED,
+        )  # fmt: skip
+        back = sorted(name for name, progress in going.items() if progress.task in done)
+        return [task.result() for name in back if (task := going.pop(name).task) is not None]
 
     def _hold(self, lane: Lane, request: Request, hold: tuple[str, str]) -> None:
         for name, kind in lane.held:
@@ -216,8 +227,14 @@ class Engine:
                 self.holds.put(f"{lane.name}/{name}/{request.key(kind)}", hold[1], self.clock.monotonic())
 
     def _finished(
-        self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
-    ) -> Served:
+        self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float,
+        going: Mapping[str, Progress] = NOTHING_GOING, unheard: Sequence[Outcome] = (),
+    ) -> Served:  # fmt: skip
+        """Tell of the request. The policy heard neither of the calls that are still `going`, which end with it, nor of the
+        outcomes that came back just then."""
+        if journey is not None and (going or unheard):
+            now = self.clock.monotonic()
+            journey.asked.cut_off((*unheard, *(going[name].outcome(request, now) for name in sorted(going))))
         record = self._record(plan, lane, request, journey, ending, waited)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
@@ -247,9 +264,6 @@ class Engine:
         prediction, error = ending.prediction, ending.error
         selected, recalled = _answered_by(ending, history), ending.recalled
         cancelled = tuple(sorted(journey.in_flight)) if journey is not None else ()
-        cost = sum([outcome.cost for outcome in history])
-        if cancelled:
-            cost += sum(plan.pool[name].settings.cost for name in cancelled)
         status = status_of(error, ending.level, ending.fallback_reason)
         trouble = ending.fallback_reason
         if journey is not None and trouble.startswith("router_unavailable") and SIGNAL_ERROR in journey.ctx.memo:
@@ -283,7 +297,7 @@ class Engine:
             steps=tuple(journey.steps) if journey is not None else (),
             outcomes=history,
             cancelled=cancelled,
-            cost=cost,
+            cost=sum([outcome.cost for outcome in history]),
             elapsed_s=elapsed,
             overhead_s=max(0.0, elapsed - waited),
             deciding_s=max(0.0, decided - waited),
@@ -291,6 +305,7 @@ class Engine:
             meta=request.meta,
             session=request.session,
             tenant=request.tenant,
+            priority=request.priority,
             forced=request.force_model is not None or request.skip_route,
             age_s=recalled.age_s if recalled is not None else None,
             completes=request.completing,

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from rheostat.chance import chance
 from rheostat.engine.places import Places
+from rheostat.engine.progress import Progress, outcome_of, uncertain
 from rheostat.engine.stream import Outlet, poured
 from rheostat.errors import FAILURES, ModelError
 from rheostat.pool import Model
@@ -20,12 +21,8 @@ if TYPE_CHECKING:
     from rheostat.clock import Clock
     from rheostat.pool import Backend, RemoteBackend, Reply
 
-_UNSURE = frozenset(("timeout", "deadline", "reset", "upstream_error", "bad_output", "crashed"))
 PAUSE_S = 0.05
-"""First pause before another try at a remote model; doubles, with jitter, never past the deadline.
-
-An attempt that the request's own deadline cuts off is a `timeout`, which counts against the model, only if the model had
-at least half of the time it is normally given; otherwise it is a `deadline`, so that hurried clients open no breaker."""
+"""First pause before another try at a remote model; doubles, with jitter, never past the deadline."""
 
 
 class Executor:
@@ -41,40 +38,48 @@ class Executor:
         now = self.clock.monotonic()
         while True:
             if not model.begin(now):
-                return _outcome(model, None, _unavailable(model, now), attempts)
+                return outcome_of(model, None, _unavailable(model, now), attempts)
             began = now
             prediction, failure = judged(model, _ask(model, request))
             now = self.clock.monotonic()
             model.ended(failure, failure is not None and failure.counts, now - began, now)
             attempts += (Attempt(model.name, began - request.received, now - began, failure),)
             if failure is None or not _again(failure, len(attempts), tries, now, request.deadline):
-                return _outcome(model, prediction, failure, attempts)
+                return outcome_of(model, prediction, failure, attempts)
             if not model.may_retry(now):
-                return _outcome(model, None, _unrepeated(failure), attempts)
+                return outcome_of(model, None, _unrepeated(failure), attempts)
 
     async def run(
-        self, model: Model, request: Request, tries: int, patience_s: float, outlet: Outlet | None = None
-    ) -> Outcome:
+        self, model: Model, request: Request, tries: int, patience_s: float, outlet: Outlet | None = None,
+        progress: Progress | None = None,
+    ) -> Outcome:  # fmt: skip
         """Ask a model that computes in a thread or elsewhere; waits for a place, then tries, inside the deadline.
 
         `patience_s` bounds an attempt at a model without a `timeout` of its own, and the wait for a place before it (0: the
         request's deadline alone). With an `outlet` the model streams into it: its own limits hold, and once a piece is out
-        it is not tried again.
+        it is not tried again. `progress` is kept up to date for whoever may cut the call off.
         """
-        attempts: tuple[Attempt, ...] = ()
+        if progress is None:
+            progress = Progress(model)
         while True:
             full = await self.places.take(model, request, model.settings.timeout or patience_s)
             if full is not None:
-                return _outcome(model, None, full, attempts)
+                return outcome_of(model, None, full, progress.attempts)
             began = self.clock.monotonic()
             if not model.begin(began):
                 self.places.leave(model)
-                return _outcome(model, None, _unavailable(model, began), attempts)
+                return outcome_of(model, None, _unavailable(model, began), progress.attempts)
+            progress.began, progress.patience_s = (
+                began,
+                float(model.settings.timeout or patience_s or request.deadline - began),
+            )
             try:
-                prediction, failure = judged(model, await self._attempt(model, request, began, patience_s, outlet))
+                prediction, failure = judged(model, await self._attempt(model, request, progress, outlet))
             except asyncio.CancelledError:
                 now = self.clock.monotonic()
-                model.ended(Failure("cancelled"), False, now - began, now)
+                first_s, pieces = (None, 0) if outlet is None else (outlet.first_s, outlet.pieces)
+                cut = progress.cut_off(request, now, first_s, pieces)
+                model.ended(cut, cut.counts, now - began, now)
                 raise
             if failure is not None and model.on_demand is not None:
                 failure = model.on_demand.excused(failure)
@@ -84,24 +89,21 @@ class Executor:
             model.ended(failure, failure is not None and failure.counts, answered, now)
             if model.waiting:
                 self.places.fill(model)  # its limit may have grown
+            attempts = progress.attempts
             attempts += (Attempt(model.name, began - request.received, now - began, failure, first_s, pieces),)
+            progress.attempts, progress.began = attempts, None
             pause = 0.0 if failure is None else PAUSE_S * 2 ** (len(attempts) - 1) * (0.5 + chance(model.name, request.id))
             if failure is None or pieces or not _again(failure, len(attempts), tries, now + pause, request.deadline):
-                return _outcome(model, prediction, failure, attempts)
+                return outcome_of(model, prediction, failure, attempts)
             if not model.admits(now):
-                return _outcome(model, prediction, failure, attempts)
+                return outcome_of(model, prediction, failure, attempts)
             if not model.may_retry(now):
-                return _outcome(model, None, _unrepeated(failure), attempts)
+                return outcome_of(model, None, _unrepeated(failure), attempts)
             await asyncio.sleep(pause)
 
-    async def _attempt(
-        self, model: Model, request: Request, began: float, patience_s: float, outlet: Outlet | None
-    ) -> Reply:
+    async def _attempt(self, model: Model, request: Request, progress: Progress, outlet: Outlet | None) -> Reply:
         """One try; its place is given back when the work really ends, which for a thread may be after the timeout."""
-        left = max(0.0, request.deadline - began)
-        patience = float(model.settings.timeout or patience_s or left)
-        timeout = min(patience, left)
-        late = ModelError("timeout" if 2 * left >= patience else "deadline", f"no answer within {timeout:.3f} s")
+        timeout = max(0.0, min(progress.patience_s, request.deadline - (progress.began or 0.0)))
         try:
             if model.remote:
                 try:
@@ -114,9 +116,9 @@ class Executor:
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:
                     self.places.leave(model)
-            return await self._in_thread(model, request, timeout) or late
+            return await self._in_thread(model, request, timeout) or progress.late(request)
         except TimeoutError:
-            return late
+            return progress.late(request)
         except ModelError as error:
             return error
         except (asyncio.CancelledError, GeneratorExit) as error:
@@ -170,14 +172,16 @@ def _first(replies: Sequence[Reply]) -> Reply:
 def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | None]:
     """Hold a reply to the contract that was checked at load."""
     if isinstance(reply, ModelError):
-        return None, _failed(
+        return None, uncertain(
             model, Failure(reply.kind, str(reply), reply.upstream_status, reply.retry_after_s, reply.shared)
         )
     if not isinstance(reply, Prediction) or not reply.label:
-        return None, _failed(model, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}"))
+        return None, uncertain(
+            model, Failure("bad_output", f"expected a Prediction with a label, got {type(reply).__name__}")
+        )
     if model.labels is not None and reply.label not in model.labels:
         told = f"the label {reply.label[:80]!r} is not one of the model's {len(model.labels)}"
-        return None, _failed(model, Failure("bad_output", told))
+        return None, uncertain(model, Failure("bad_output", told))
     confidence = reply.confidence
     if confidence is None:
         model.invalid_confidence += 1
@@ -185,13 +189,6 @@ def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | Non
         model.invalid_confidence += 1
         reply = structs.replace(reply, confidence=None)
     return reply, None
-
-
-def _failed(model: Model, failure: Failure) -> Failure:
-    """Return what the failure is for this model: one with side effects may have done its work all the same."""
-    if not model.settings.side_effects or failure.kind not in _UNSURE or failure.upstream_status == 503:
-        return failure
-    return structs.replace(failure, kind="uncertain", message=f"{failure.kind}, its work may be done: {failure.message}")
 
 
 def _unrepeated(failure: Failure) -> Failure:
@@ -206,18 +203,3 @@ def _unavailable(model: Model, now: float) -> Failure:
 def _again(failure: Failure, done: int, tries: int, now: float, deadline: float) -> bool:
     """Return whether another try makes sense, if it could begin at `now`."""
     return done < tries and FAILURES[failure.kind].retryable and now < deadline
-
-
-def _outcome(model: Model, prediction: Prediction | None, failure: Failure | None, attempts: tuple[Attempt, ...]) -> Outcome:
-    tries = len(attempts)
-    return Outcome(
-        model.name,
-        prediction,
-        failure,
-        attempts,
-        model.name,
-        model.settings.version,
-        1 if tries > 1 and prediction is not None else 0,
-        attempts[0].elapsed_s if tries == 1 else sum([attempt.elapsed_s for attempt in attempts]),
-        model.settings.cost * tries,
-    )

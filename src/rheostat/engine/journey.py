@@ -7,7 +7,7 @@ The driver starts the models it is told to start, reports each outcome once, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -135,13 +135,9 @@ class Journey:
             return 1
         return self.asked.allotment.tries(model, 1 + self.route.fallback.retry)
 
-    def expire(self, at_s: float, cut: Sequence[Outcome] = ()) -> None:
-        """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started.
-
-        `cut` are outcomes of models that the deadline itself cut off; their attempts are kept.
-        """
+    def expire(self, at_s: float) -> None:
+        """The deadline is over: end with what is in hand, the preset, or an error; nothing more is started."""
         self.at_s = at_s
-        self.asked.cut_off({outcome.model: outcome for outcome in cut})
         self.falling = "deadline passed"
         self._climb(may_call=False)
 

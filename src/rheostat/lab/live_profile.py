@@ -33,7 +33,7 @@ def live_profiles(
                     continue
                 if attempt.failure is None:
                     times[model].append(attempt.elapsed_s)
-                else:
+                elif attempt.failure.kind != "cancelled":
                     failures[model][attempt.failure.kind] += 1
         judged = feedback.get(record.id)
         alone = record.selected_model

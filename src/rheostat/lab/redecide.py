@@ -48,6 +48,7 @@ class Way(Struct, frozen=True, kw_only=True):
             route=record.route,
             session=record.session,
             tenant=record.tenant,
+            priority=record.priority,
             force_model=forced,
             skip_route=record.route_type == "skipped",
         )
@@ -79,7 +80,7 @@ def redecide(record: RouteRecord, way: Way) -> Again:
         steering=steering_of(way.policy),
     )
     journey = Journey(route, Context(way.request(record), signals, _with_means(way.views, record), record.held))
-    left = list(record.outcomes)
+    left = [one for one in record.outcomes if one.failure is None or one.failure.kind != "cancelled"]  # never heard
     journey.start(0.0)
     while journey.ending is None:
         outcome = next((one for one in left if one.model in journey.in_flight), None)

@@ -156,8 +156,10 @@ def _has_error(entry: Entry) -> bool:
         return False
     if entry.error is not None or entry.level or entry.fallback_reason:
         return True
-    for outcome in entry.outcomes:  # noqa: SIM110 -- every record comes through here, and `any` takes twice as long
-        if outcome.failure is not None or len(outcome.attempts) > 1:  # a retry hides a failure in its first attempt
+    for outcome in entry.outcomes:
+        failure = outcome.failure
+        own = failure is None or failure.kind == "cancelled"  # then its text is ours
+        if not own or len(outcome.attempts) > 1:  # a retry hides a failure in its first attempt
             return True
     return False
 

@@ -175,8 +175,6 @@ class Metrics:
                 self._cached[route.name] = self._cached.get(route.name, 0) + 1
         if record.review:
             self._reviews[route.name] = self._reviews.get(route.name, 0) + 1
-        if record.cancelled:
-            self._cancelled(record)
 
     def count_feedback(self) -> None:
         """Count one judgement that came in."""
@@ -321,17 +319,13 @@ class Metrics:
         shown = (name, shown_version, self._results.of(result))
         cell = self._call_counts.get(shown)
         if cell is None:
-            cell = self._call_counts[shown] = _Calls(self._model_seconds.setdefault(name, Histogram(MODEL_SECONDS)))
+            seconds = Histogram(MODEL_SECONDS)  # of calls that were cut off nobody knows how long they would have taken
+            if result != "cancelled":
+                seconds = self._model_seconds.setdefault(name, seconds)
+            cell = self._call_counts[shown] = _Calls(seconds)
         if OTHER not in shown:
             self._calls[key] = cell
         return cell
-
-    def _cancelled(self, record: RouteRecord) -> None:
-        """Calls that were cut short have no outcome of their own; they were calls all the same."""
-        heard = {outcome.model for outcome in record.outcomes}
-        for model in record.cancelled:
-            if model not in heard:
-                self._call((model, "", "cancelled")).count += 1
 
     def _count(self, name: str, value: str) -> None:
         counts = self._events[name]

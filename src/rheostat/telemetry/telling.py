@@ -38,7 +38,8 @@ def tell(record: RouteRecord, feedback: Sequence[Feedback] = ()) -> list[str]:
     ]
     if record.meta:
         lines.append("  with " + ", ".join(f"{name}={value!r}" for name, value in record.meta.items()))
-    for name, value in (("session", record.session), ("tenant", record.tenant)):
+    urgent = record.priority if record.priority != "normal" else None
+    for name, value in (("session", record.session), ("tenant", record.tenant), ("priority", urgent)):
         if value is not None:
             lines.append(f"  {name}: {value}")
     if record.signals:
@@ -49,7 +50,6 @@ def tell(record: RouteRecord, feedback: Sequence[Feedback] = ()) -> list[str]:
     lines += [_step(index, step) for index, step in enumerate(record.steps, 1)] or ["  nothing"]
     lines += ["", "what the models said"]
     lines += [line for outcome in record.outcomes for line in _outcome(outcome)] or ["  nothing: no model was asked"]
-    lines += [f"  {name}: cancelled, its answer was no longer needed" for name in record.cancelled]
     lines += ["", "what came of it", *_ending(record)]
     lines += _versions(record)
     judgements = sorted(feedback, key=lambda judgement: judgement.wall)
@@ -138,6 +138,8 @@ def _outcome(outcome: Outcome) -> list[str]:
             best = sorted(prediction.scores.items(), key=lambda item: -item[1])[:4]
             more = ", ..." if len(prediction.scores) > len(best) else ""
             lines.append("    scores: " + ", ".join(f"{label!r} {score:.4f}" for label, score in best) + more)
+    elif failure is not None and failure.kind == "cancelled":
+        lines = [f"  {name}{version}: {failure.message or 'cut off'}; {spent}"]
     else:
         why = f"{failure.kind}{f', {failure.message}' if failure.message else ''}" if failure is not None else "nothing"
         lines = [f"  {name}{version}: failed ({why}); {spent}"]

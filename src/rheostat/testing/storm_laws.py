@@ -45,9 +45,6 @@ def broken_by(one: Serving, earlier: Sequence[str]) -> Iterator[str]:
 def _calls(one: Serving) -> Iterator[str]:
     record, request, lane = one.record, one.request, one.plan.lanes[one.request.route]
     told = Counter(attempt.model for outcome in record.outcomes for attempt in outcome.attempts)
-    named = {*told, *record.cancelled, *(outcome.served_by or outcome.model for outcome in record.outcomes)}
-    late = any(outcome.failure is not None and outcome.failure.kind == "deadline" for outcome in record.outcomes)
-    whole = not (record.cancelled or record.status == "cancelled" or late)
     once = request.force_model is not None or request.max_cost != float("inf")
     most = 1 if once else 1 + lane.route.fallback.retry
     total = 0
@@ -58,17 +55,16 @@ def _calls(one: Serving) -> Iterator[str]:
         total += calls
         if calls > (1 if name in lane.route.steering else most):
             yield f"{name} was called {calls} times"
-        if calls and name not in named:
-            yield f"{name} was called and is not mentioned"
         waits_in_line = isinstance(backend, Here)  # a thread may not have begun when its time was over
-        if told[name] < calls if whole else told[name] > calls and not waits_in_line:
-            yield f"{name} had {calls} calls, {told[name]} are told"
-        if whole and told[name] > calls and not waits_in_line:
+        if told[name] < calls or (told[name] > calls and not waits_in_line):
             yield f"{name} had {calls} calls, {told[name]} are told"
         if model.settings.side_effects and calls:
             effects.add(name)
+    for attempt in (attempt for outcome in record.outcomes for attempt in outcome.attempts):
+        if attempt.elapsed_s < 0.0 or attempt.started_s + attempt.elapsed_s > record.elapsed_s + EPSILON_S:
+            yield f"a try at {attempt.model} of {attempt.elapsed_s} s from {attempt.started_s} on, in {record.elapsed_s} s"
     cost = sum(one.plan.pool[name].settings.cost * count for name, count in told.items())
-    if whole and abs(cost - record.cost) > 1e-9:
+    if abs(cost - record.cost) > 1e-9:
         yield f"its calls cost {cost}, its record says {record.cost}"
     if record.cost > request.max_cost:
         yield f"it cost {record.cost} and could pay {request.max_cost}"

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from rheostat.types.outcome import Outcome
+from rheostat.types.priority import Priority
 
 RECORD_VERSION = 1
 
@@ -65,7 +66,7 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     held: Mapping[str, str] = {}
     steps: tuple[Step, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
-    cancelled: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()  # who still ran when the request ended; how far they came is in `outcomes`
     cost: float = 0.0
     elapsed_s: float = 0.0
     overhead_s: float = 0.0  # elapsed minus the time spent waiting for models
@@ -74,6 +75,7 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     meta: Mapping[str, Any] = {}
     session: str | None = None
     tenant: str | None = None
+    priority: Priority = "normal"
     forced: bool = False
     age_s: float | None = None  # of the cached answer that was given (L4)
     completes: bool = False  # an earlier request of this id, asked again after its client was answered
