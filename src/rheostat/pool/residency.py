@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from math import inf
 from statistics import median
@@ -44,6 +45,8 @@ class Residency:
         self._serial = count(1)
         self._changed = threading.Condition()  # guards every holding; never held while something is opened or closed
         self._loads = threading.Lock()
+        # One thread opens and closes: the C library keeps what is freed for the thread that freed it.
+        self._mover = ThreadPoolExecutor(1, thread_name_prefix="load")
 
     def host(
         self, name: str, keep_s: float, size: int, first: Callable[[], Backend], reopen: Callable[[], Backend]
@@ -220,7 +223,7 @@ class Residency:
         opened = self._clock.monotonic()
         memory.trim()  # or the model fills what was freed before, and seems to take nothing
         before = memory.process_bytes()
-        backend = opener()
+        backend = self._mover.submit(opener).result()
         took = memory.process_bytes() - before
         with self._changed:
             now = self._clock.monotonic()
@@ -303,7 +306,7 @@ class Residency:
         guests = [guest for guest, _ in gone]
         while gone:
             try:
-                gone.pop()[1].close()
+                self._mover.submit(gone.pop()[1].close).result()
             except Exception:  # a fault in one must keep no other in memory
                 _log.exception("a model that was unloaded failed to close")
         expected = sum(guest.holding.bytes for guest in guests)
