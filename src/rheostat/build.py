@@ -8,7 +8,13 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from rheostat.config import Config, Loaded, RecordSettings
+from rheostat.cache.answers import Answers, Question
+from rheostat.cache.redis import RedisStore
+from rheostat.cache.settings import CacheSettings
+from rheostat.cache.shared import Shared
+from rheostat.clock import Clock
+from rheostat.config import Config, Loaded, RecordSettings, RouteSettings
+from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Lane, Plan
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
@@ -19,9 +25,7 @@ from rheostat.policies.stand_in import averaged_of
 from rheostat.pool import Model, Pool
 from rheostat.pool.residency import Residency
 from rheostat.pool.stamp import Stamp, stamp
-from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.spend import spends_of
-from rheostat.results.answers import Question
 from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
@@ -166,29 +170,44 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
         live=bool(live_of(policy)),
         averaged=averaged_of(policy),
-        question=_question(name, settings.fallback, policy, pool, loaded, bool(wanted)),
+        question=_question(name, settings, policy, pool, loaded, bool(wanted)),
+        cache=settings.cache,
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
     )
 
 
 def _question(
-    name: str, fallback: FallbackSettings, policy: Policy, pool: Pool, loaded: Loaded, scored: bool
+    name: str, settings: RouteSettings, policy: Policy, pool: Pool, loaded: Loaded, scored: bool
 ) -> Question | None:
     """What makes two requests of this route the same; scorers of one's own (`scored`) may read anything of a request."""
-    if not (fallback.cached or fallback.later):
+    cache = settings.cache
+    if not (settings.fallback.cached or settings.fallback.later or cache):
         return None
     reads = EVERYTHING if scored else reads_of(policy)
     links = loaded.config.routes[name].models or tuple(pool)
     versions = ",".join(f"{model}={pool[model].settings.version}" for model in links)
     salt = f"{name}/{loaded.policy_versions.get(name, '')}/{versions}"
-    return Question(salt=salt, meta=reads.meta, headers=reads.headers, session=reads.session)
+    apart = cache is None or not cache.across_tenants
+    return Question(salt=salt, tenant=apart, meta=reads.meta, headers=reads.headers, session=reads.session)
 
 
 def _completing(lane: Lane) -> Lane:
     """The same route, with no rung below a model."""
     fallback = structs.replace(lane.route.fallback, cached=False, later=False, preset=None)
-    return structs.replace(lane, route=structs.replace(lane.route, fallback=fallback))
+    return structs.replace(lane, cache=None, route=structs.replace(lane.route, fallback=fallback))
+
+
+def open_caching(settings: CacheSettings, clock: Clock, masker: Masker) -> Caching:
+    """Open where answers are kept; a shared store that is away is no hindrance.
+
+    Raises:
+        MissingExtra: the part that speaks to it is not installed.
+    """
+    answers = Answers(settings.entries, settings.max_bytes, float(settings.max_age))
+    redis = settings.redis
+    shared = None if redis is None else Shared(RedisStore(redis), clock, float(redis.timeout), masker.mask)
+    return Caching(clock, answers, shared)
 
 
 def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Recorder:

@@ -50,7 +50,13 @@ def register_gauges(router: Router, residency: Residency) -> None:
         later = router.completing.later
         gauge("rheostat_results", lambda: later.counts)
         gauge("rheostat_results_refused_total", lambda: later.refused)
-    gauge("rheostat_cached_answers", lambda: float(len(router.answers)))
+    answers, shared = router.caching.answers, router.caching.shared
+    gauge("rheostat_cached_answers", lambda: float(len(answers)))
+    gauge("rheostat_cache_bytes", lambda: float(answers.bytes))
+    gauge("rheostat_cache_evicted_total", lambda: float(answers.evicted))
+    if shared is not None:
+        gauge("rheostat_cache_shared_up", lambda: float(shared.breaker.name == "closed"))
+        gauge("rheostat_cache_shared_failures_total", lambda: float(shared.failures))
     gauge("rheostat_spend_threshold", budgets(router.engine.spends.threshold))
     gauge("rheostat_spend_used", budgets(router.engine.spends.used))
     gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))

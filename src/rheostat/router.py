@@ -12,17 +12,17 @@ import uuid_utils
 from msgspec import structs
 
 import rheostat
-from rheostat.build import Wiring, build, open_recorder, unchanged
+from rheostat.build import Wiring, build, open_caching, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
 from rheostat.completing import Completing
 from rheostat.config import Config, Loaded, load_config
+from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Engine, Plan, Served
 from rheostat.engine.prober import Prober
 from rheostat.engine.stream import Outlet, Stream
 from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
 from rheostat.gauges import register_gauges
 from rheostat.resilience.holds import Holds
-from rheostat.results.answers import Answers
 from rheostat.results.result import Result
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
@@ -34,7 +34,9 @@ _log = logging.getLogger("rheostat.router")
 class Router:
     """Serves a pool of models by a config. Make one with `await Router.open(path)`; close it with `aclose`."""
 
-    def __init__(self, wiring: Wiring, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock) -> None:
+    def __init__(
+        self, wiring: Wiring, caching: Caching, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock
+    ) -> None:
         self.clock = clock
         self.metrics = metrics
         self.recorder = recorder
@@ -49,9 +51,9 @@ class Router:
         self._retired: dict[int, Wiring] = {}
         self._reloading = asyncio.Lock()
         holds, results = wiring.loaded.config.holds, wiring.loaded.config.results
-        self.answers = Answers(results.entries, results.max_bytes, float(results.max_age))
+        self.caching = caching
         self.engine = Engine(
-            clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch), self.answers
+            clock, Holds(holds.limit, float(holds.idle)), (metrics.observe, recorder.put, self._watch), caching
         )
         self.prober = Prober(clock)
         self._relief: asyncio.Task[None] | None = None
@@ -77,9 +79,11 @@ class Router:
     @classmethod
     async def start(cls, loaded: Loaded, *, clock: Clock | None = None, masker: Masker | None = None) -> Router:
         """Serve a config that is already loaded."""
-        wiring = await build(loaded)
         masker = masker if masker is not None else Masker()
         masker.add(loaded.secrets)
+        clock = clock or SystemClock()
+        caching = open_caching(loaded.config.cache, clock, masker)
+        wiring = await build(loaded)
         try:
             recorder = open_recorder(loaded.config.records, loaded.base, masker)
         except RheostatError:
@@ -89,7 +93,7 @@ class Router:
         metrics = Metrics(
             models=tuple(loaded.config.models), routes=tuple(loaded.config.routes), version=rheostat.__version__
         )
-        router = cls(wiring, recorder, metrics, masker, clock or SystemClock())
+        router = cls(wiring, caching, recorder, metrics, masker, clock)
         router.prober.follow(wiring.plan.pool.models.values())
         router._watch_memory()
         if router.completing is not None:
@@ -129,6 +133,8 @@ class Router:
         plan = self._wiring.plan
         lane = plan.lanes.get(route)
         if lane is not None:
+            if lane.cache is not None and self.caching.shared is not None:
+                return False
             models = plan.pool.models
             for name in lane.route.links:
                 if not models[name].inline:
@@ -149,6 +155,8 @@ class Router:
         max_cost: float | None = None,
         force_model: str | None = None,
         skip_route: bool = False,
+        no_cache: bool = False,
+        no_store: bool = False,
         request_id: str | None = None,
     ) -> Request:
         """Make a request that arrives now.
@@ -178,6 +186,8 @@ class Router:
             max_cost=most if max_cost is None else min(most, max_cost),
             force_model=force_model,
             skip_route=skip_route,
+            no_cache=no_cache,
+            no_store=no_store,
         )
 
     async def serve(self, request: Request, outlet: Outlet | None = None) -> Served:
@@ -292,7 +302,9 @@ class Router:
             ("admin", now.admin != then.admin),
             ("server.host", now.server.host != then.server.host),
             ("server.port", now.server.port != then.server.port),
+            ("server.grpc_port", now.server.grpc_port != then.server.grpc_port),
             ("holds", now.holds != then.holds),
+            ("cache", now.cache != then.cache),
             ("results", now.results != then.results),
             ("memory", now.memory != then.memory),
         )
@@ -315,7 +327,6 @@ class Router:
 
         Raises:
             NotFound: no such record, or no SQLite sink is configured.
-            ("server.grpc_port", now.server.grpc_port != then.server.grpc_port),
         """
         loaded = self._wiring.loaded
         if loaded.config.records.sqlite is None:
@@ -344,7 +355,7 @@ class Router:
             "holds": len(self.engine.holds),
             "routes": {name: lane.policy_version for name, lane in self._wiring.plan.lanes.items()},
             "models": models,
-            "cached_answers": {"entries": len(self.answers), "bytes": self.answers.bytes},
+            "cache": self.caching.status(),
             "results": self.completing.later.status() if self.completing is not None else None,
             "recorder": self.recorder.stats(),
         }
@@ -364,6 +375,8 @@ class Router:
             await self._close_retired(key)
         for model in self._wiring.plan.pool.models.values():
             await model.aclose()
+        if self.caching.shared is not None:
+            await self.caching.shared.aclose()
         await asyncio.to_thread(self.recorder.close)
 
     def _watch_memory(self) -> None:

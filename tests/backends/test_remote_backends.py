@@ -194,7 +194,7 @@ def test_a_broken_chat_answer_is_bad_output(body: object) -> None:
 @pytest.mark.parametrize("odd", ["NaN", "Infinity", "-Infinity", "null", '""', '"high"', "1.7", "-0.2", "[]", "1e999"])
 def test_an_odd_confidence_is_dropped(odd: str) -> None:
     body = b'{"label": "positive", "confidence": %s}' % odd.encode()
-    assert ask(answering(body), ["x"], kind="http") == [Prediction("positive", None)]
+    assert ask(answering(body), ["x"], kind="http") == [Prediction("positive", None, spoilt=odd != "null")]
 
 
 @pytest.mark.parametrize(

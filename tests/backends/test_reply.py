@@ -32,7 +32,7 @@ def test_every_accepted_form(raw: object, expected: Prediction) -> None:
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None, "", "high", 1.7, -0.2, True, [1], 10**400])
 def test_an_odd_confidence_is_no_confidence(odd: object) -> None:
-    assert as_reply(("spam", odd), LABELS) == Prediction("spam", None)
+    assert as_reply(("spam", odd), LABELS) == Prediction("spam", None, spoilt=odd is not None)
 
 
 @pytest.mark.parametrize(

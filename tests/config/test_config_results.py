@@ -21,10 +21,10 @@ records: {{sqlite: records.db}}
     [
         ("later: true", "", "routes.default.fallback.later", "add `results: {path: results.sqlite}`"),
         ("later: true", "results: {path: ./records.db}", "results.path", "the same file as `records.sqlite`"),
-        ("cached: true", "results: {max_age: 0}", "results", "`max_age` must be more than 0"),
-        ("cached: true", "results: {entries: 0}", "results.entries", "1 or more"),
-        ("cached: true", "results: {keep: 0}", "results", "`keep` must be more than 0"),
-        ("cached: true", "results: {entrys: 1}", "results.entrys", "did you mean `entries`"),
+        ("cached: true", "cache: {max_age: 0}", "cache", "`max_age` must be more than 0"),
+        ("cached: true", "cache: {entries: 0}", "cache.entries", "1 or more"),
+        ("later: true", "results: {path: r.db, keep: 0}", "results", "`keep` must be more than 0"),
+        ("cached: true", "cache: {entrys: 1}", "cache.entrys", "did you mean `entries`"),
     ],
 )
 def test_mistakes_are_named(tmp_path: pathlib.Path, fallback: str, results: str, path: str, told: str) -> None:

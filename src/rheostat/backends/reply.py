@@ -72,12 +72,13 @@ def _reply(label: Any, confidence: Any, scores: Any, output: Any, labels: Sequen
         return bad_output("a label (non-empty text)", label)
     if labels and name not in labels:
         return bad_output(f"one of the labels {list(labels)}", name)
+    own = usable_confidence(plain(confidence))
+    spoilt = own is None and confidence is not None
     if distribution is None:
-        return Prediction(name, usable_confidence(plain(confidence)), None, output)
+        return Prediction(name, own, None, output, spoilt)
     if distribution.get(name, 0.0) < max(distribution.values()) - _ROUNDING:
         return bad_output(f"scores with their maximum at the label {name!r}", distribution)
-    own = distribution[name] if confidence is None else usable_confidence(plain(confidence))
-    return Prediction(name, own, distribution, output)
+    return Prediction(name, distribution[name] if confidence is None else own, distribution, output, spoilt)
 
 
 def _label(value: Any) -> str | None:

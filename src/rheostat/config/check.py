@@ -9,6 +9,7 @@ from typing import Any
 
 from rheostat.config.check_access import check_access
 from rheostat.config.check_batching import check_batching
+from rheostat.config.check_cache import check_cache
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
@@ -45,6 +46,7 @@ def check(draft: Draft) -> list[Problem]:
     _budgets(draft)
     _pins(draft)
     check_routes(draft)
+    check_cache(draft)
     check_results(draft)
     check_residency(draft)
     check_batching(draft)

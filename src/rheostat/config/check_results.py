@@ -1,4 +1,4 @@
-"""Cached answers and answers that come later: what their routes and their file need."""
+"""Answers that come later: what their routes and their file need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def check_results(draft: Draft) -> None:
         if fallback.later and results.path is None:
             message = "needs a file in which requests wait: add `results: {path: results.sqlite}`"
             draft.wrong(f"routes.{name}.fallback.later", message)
-    used = any(fallback.cached or fallback.later for fallback in ladders.values())
+    used = any(fallback.later for fallback in ladders.values())
     if "results" in draft.sections and not used and len(ladders) == len(draft.routes):
-        draft.doubtful("results", "no route has `fallback: {cached: true}` or `{later: true}`, so this changes nothing")
+        draft.doubtful("results", "no route has `fallback: {later: true}`, so this changes nothing")
     records = draft.decoder.decoded.get("records")
     if results.path is not None and records is not None:
         for name in ("jsonl", "sqlite"):

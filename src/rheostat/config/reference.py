@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct
 
+from rheostat.cache.settings import CacheSettings, RedisSettings, RouteCache
 from rheostat.config.hints import expected, fields_of
 from rheostat.config.parts import Parts
 from rheostat.config.policy_file import ModelPin, PolicyFile
@@ -22,8 +23,8 @@ from rheostat.config.schema import (
 )
 from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
-from rheostat.pool.worker.settings import WorkerSettings
 from rheostat.pool.preparing import ImageSettings, PrepareSettings
+from rheostat.pool.worker.settings import WorkerSettings
 from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
@@ -112,6 +113,7 @@ def reference(parts: Parts | None = None) -> str:
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
+    blocks += _section("### cache", RouteCache)
     blocks += _section("### fallback", FallbackSettings) + _section("### fallback.preset", Preset)
     blocks.append(POLICIES)
     for kind, policy in KINDS.items():
@@ -127,6 +129,8 @@ def reference(parts: Parts | None = None) -> str:
     sections: dict[str, type[Struct]] = {
         "budgets.NAME": SpendSettings,
         "records": RecordSettings,
+        "cache": CacheSettings,
+        "cache.redis": RedisSettings,
         "results": ResultSettings,
         "results.webhook": WebhookSettings,
         "server": ServerSettings,

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from rheostat.cache.settings import CacheSettings, RouteCache
 from rheostat.pool import ModelSettings
 from rheostat.resilience.health import EjectionSettings
 from rheostat.resilience.ladder import FallbackSettings
@@ -30,13 +31,15 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One way in. `policy` decides (a model's name, a policy, or `{file: tuned.yaml}`); `deadline` bounds a request whose
     client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates
     (default: all). `max_cost` is what one request may spend on calls: a model that would go beyond it is not asked, and
-    the policy hears `over_budget`; a model that fails is not tried again (L1). A client may ask for less."""
+    the policy hears `over_budget`; a model that fails is not tried again (L1). A client may ask for less. With `cache` its
+    answers are given again while they are fresh."""
 
     policy: Any
     deadline: Duration = Duration(10.0)
     fallback: FallbackSettings = FallbackSettings()
     models: tuple[str, ...] = ()
     max_cost: float | None = None
+    cache: RouteCache | None = None
 
     def __post_init__(self) -> None:
         if self.max_cost is not None:
@@ -96,10 +99,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    grpc_port: Port | None = None
     max_body: AtLeastOne = 1_048_576
     max_batch: AtLeastOne = 1_000
     max_in_flight: Count = 0
-    grpc_port: Port | None = None
     header_timeout: Duration = Duration(10.0)
     body_timeout: Duration = Duration(30.0)
     drain: Duration = Duration(10.0)
@@ -130,6 +133,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signals: dict[str, ScorerSettings] = {}
     budgets: dict[str, SpendSettings] = {}
     records: RecordSettings = RecordSettings()
+    cache: CacheSettings = CacheSettings()
     results: ResultSettings = ResultSettings()
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()

@@ -13,7 +13,8 @@ from rheostat.types import Failure, Floor, Hold, Outcome, Prediction, Recalled
 class Ending(Struct, frozen=True, kw_only=True):
     """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered.
 
-    `recalled` is the cached answer that L4 gave. `later` asks the driver to complete the request in the background.
+    `recalled` is the cached answer that was given, `cache` how: hit, shared (with an equal request), or "" (L4). `later`
+    asks the driver to complete the request in the background.
     """
 
     prediction: Prediction | None = None
@@ -29,6 +30,7 @@ class Ending(Struct, frozen=True, kw_only=True):
     review: str = ""
     guess: str | None = None
     recalled: Recalled | None = None
+    cache: str = ""
     later: bool = False
     stood_in: Mapping[str, Mapping[str, float]] = {}
 

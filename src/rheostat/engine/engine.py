@@ -9,9 +9,12 @@ from functools import partial
 
 from msgspec import Struct
 
+from rheostat.cache.answers import Question, is_good
+from rheostat.cache.settings import RouteCache
 from rheostat.clock import Clock
 from rheostat.engine.admission import Admission
 from rheostat.engine.averaging import Fields, note_means, with_means
+from rheostat.engine.caching import Caching
 from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
@@ -23,7 +26,6 @@ from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
 from rheostat.resilience.spend import Spend, Spends
-from rheostat.results.answers import Answers, Question, is_good
 from rheostat.results.result import Promise
 from rheostat.signals.base import Scorer
 from rheostat.types import Context, Outcome, Prediction, Recalled, Request, RouteRecord
@@ -37,7 +39,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
     budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
     view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
-    where answers are cached or come later."""
+    where answers are cached or come later; with a `cache` they are given again while they are fresh."""
 
     name: str
     route: Route
@@ -49,6 +51,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     live: bool = False
     averaged: Fields = {}
     question: Question | None = None
+    cache: RouteCache | None = None
     policy_version: str = ""
     raw_input: bool = False
 
@@ -78,22 +81,22 @@ class Served(Struct, frozen=True):
 
 
 class Engine:
-    """Serves requests over a plan. `observers` get every record; they must be quick and must not raise. `answers` keeps the
-    last good ones, for the routes that may give them again."""
+    """Serves requests over a plan. `observers` get every record; they must be quick and must not raise. `caching` gives the
+    answers of routes again that may."""
 
     def __init__(
         self,
         clock: Clock,
         holds: Holds,
         observers: Sequence[Callable[[RouteRecord], None]] = (),
-        answers: Answers | None = None,
+        caching: Caching | None = None,
     ) -> None:
         self.clock = clock
         self.holds = holds
         self.spends = Spends()
         self.means = Means()
         self.observers = tuple(observers)
-        self.answers = answers
+        self.caching = caching
         self.executor = Executor(clock)
         self.admission = Admission()
 
@@ -113,6 +116,36 @@ class Engine:
             tenant = self.admission.enter(request, plan.max_in_flight, plan.tenants)
         except RheostatError as error:
             return self._finished(plan, lane, request, None, Ending(error=error), 0.0)
+        try:
+            if lane.cache is not None and not (request.no_cache or request.is_directed):
+                return await self._past_the_cache(plan, lane, request, outlet)
+            return await self._decided(plan, lane, request, outlet)
+        finally:
+            self.admission.leave(tenant, self.clock.monotonic() - request.received)
+
+    async def _past_the_cache(self, plan: Plan, lane: Lane, request: Request, outlet: Outlet | None) -> Served:
+        """Give the answer to the same question; only without one are the models asked."""
+        if self.caching is None or lane.cache is None or lane.question is None:
+            return await self._decided(plan, lane, request, outlet)
+        try:
+            turn = await self.caching.enter(lane.cache, lane.question, request, whole=outlet is None)
+        except asyncio.CancelledError:
+            gone = Ending(error=ModelError("cancelled", "the client left"))
+            self._finished(plan, lane, request, None, gone, self.clock.monotonic() - request.received)
+            raise
+        served: Served | None = None
+        try:
+            if turn.ending is not None:
+                waited = self.clock.monotonic() - request.received if turn.ending.cache == "shared" else 0.0
+                served = self._finished(plan, lane, request, None, turn.ending, waited)
+            else:
+                served = await self._decided(plan, lane, request, outlet)
+            return served
+        finally:
+            turn.leave(served)
+
+    async def _decided(self, plan: Plan, lane: Lane, request: Request, outlet: Outlet | None) -> Served:
+        """Have the route's policy decide."""
         journey: Journey | None = None
         waited = 0.0
         going: dict[str, Progress] = {}
@@ -161,7 +194,6 @@ class Engine:
             fault = RheostatError(f"{type(error).__name__}: {error}")
             return self._finished(plan, lane, request, journey, Ending(error=fault), waited, going, outcomes)
         finally:
-            self.admission.leave(tenant, self.clock.monotonic() - request.received)
             for progress in going.values():
                 if progress.task is not None:
                     progress.task.cancel()
@@ -240,21 +272,19 @@ class Engine:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
         if lane is not None and lane.averaged and journey is not None:
             note_means(self.means, lane.averaged, request, journey.history)
-        if lane is not None and lane.route.fallback.cached and ending.prediction is not None and is_good(record):
-            self._keep(lane, request, ending.prediction, record)
+        if lane is not None and self.caching is not None and (lane.cache is not None or lane.route.fallback.cached):
+            said = ending.prediction
+            if said is not None and ending.recalled is None and not request.no_store and is_good(record):
+                self.caching.keep(lane, request, said, record)
         for observer in self.observers:
             observer(record)
         return Served(record, ending.prediction, ending.error, ending.later)
 
     def _recall(self, lane: Lane, request: Request) -> Recalled | None:
         """Return the last good answer to the same question."""
-        if self.answers is None or lane.question is None:
+        if self.caching is None or lane.question is None:
             return None
-        return self.answers.recall(lane.question.key(request), self.clock.monotonic())
-
-    def _keep(self, lane: Lane, request: Request, prediction: Prediction, record: RouteRecord) -> None:
-        if self.answers is not None and lane.question is not None:
-            self.answers.keep(lane.question.key(request), prediction, record, self.clock.monotonic())
+        return self.caching.answers.recall(lane.question.key(request), self.clock.monotonic())
 
     def _record(
         self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
@@ -306,7 +336,8 @@ class Engine:
             session=request.session,
             tenant=request.tenant,
             priority=request.priority,
-            forced=request.force_model is not None or request.skip_route,
+            forced=request.is_directed,
+            cache=_cache_word(lane, request, journey, ending),
             age_s=recalled.age_s if recalled is not None else None,
             completes=request.completing,
             error=str(error) if error is not None else None,
@@ -351,6 +382,15 @@ def _answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str
     if ending.recalled is not None:
         return ending.recalled.model, ending.recalled.version
     return "preset" if ending.level == 5 else "", ""
+
+
+def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, ending: Ending) -> str:
+    """Say what the cache did for a request: hit, shared, miss or bypass; nothing where there is none."""
+    if lane is None or lane.cache is None:
+        return ""
+    if ending.cache or journey is None:
+        return ending.cache
+    return "bypass" if request.no_cache or request.is_directed else "miss"
 
 
 def _route_type(request: Request, ending: Ending) -> str:

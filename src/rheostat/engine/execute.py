@@ -187,7 +187,7 @@ def judged(model: Model, reply: Reply) -> tuple[Prediction | None, Failure | Non
         model.invalid_confidence += 1
     elif not 0.0 <= confidence <= 1.0:  # NaN fails this too
         model.invalid_confidence += 1
-        reply = structs.replace(reply, confidence=None)
+        reply = structs.replace(reply, confidence=None, spoilt=True)
     return reply, None
 
 

@@ -66,7 +66,7 @@ class AdminApp:
             if token is None or not compare_digest(sha256(token).digest(), self._digest):
                 raise Unauthorized("these pages need `authorization: Bearer SECRET`", "authorization")
             status, answer = await self._page(scope["method"], scope["path"])
-            headers = [(b"x-rheostat-request-id", known_id.encode()), (b"cache-control", b"no-store")]
+            headers = [(b"x-rheostat-request-id", known_id.encode())]
             await send_page(send, status, encoded(answer), b"application/json", headers)
         except RheostatError as error:
             await send_error(send, error, known_id)

@@ -20,6 +20,7 @@ Headers = list[tuple[bytes, bytes]]
 
 RESULTS = "/v1/results/"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
 _TOLD = {
     "input_refused": "the model cannot take this input",
     "input_too_large": "the input is too large for the model",
@@ -230,7 +231,7 @@ class RouteHeaders:
         except KeyError:
             model, version = self._value(record.selected_model), self._value(record.selected_version)
             kind, policy = self._value(record.route_type), self._value(record.policy_version)
-        return [
+        told = [
             (b"x-rheostat-model", model),
             (b"x-rheostat-version", version),
             (b"x-rheostat-route-type", kind),
@@ -239,6 +240,11 @@ class RouteHeaders:
             (b"x-rheostat-level", _DIGITS[record.level]),
             (b"x-rheostat-overhead-ms", b"%.3f" % (record.overhead_s * 1000.0)),
         ]
+        if record.cache:
+            told.append((b"x-rheostat-cache", record.cache.encode()))
+        if record.age_s is not None:
+            told.append((b"age", b"%d" % record.age_s))
+        return told
 
     def _value(self, text: str) -> bytes:
         """Names come from the config, so they are few; what a header cannot carry is replaced."""
@@ -251,7 +257,7 @@ class RouteHeaders:
 
 async def send_page(send: Send, status: int, body: bytes, kind: bytes, headers: Headers) -> None:
     """Send one whole response."""
-    start = [(b"content-type", kind), _NO_SNIFF, (b"content-length", b"%d" % len(body)), *headers]
+    start = [(b"content-type", kind), _NO_SNIFF, _NO_STORE, (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
 

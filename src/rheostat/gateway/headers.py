@@ -17,7 +17,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 WANTED = frozenset(
     (
-        b"authorization", b"content-encoding", b"content-length", b"content-type",
+        b"authorization", b"cache-control", b"content-encoding", b"content-length", b"content-type",
         b"inference-header-content-length", b"traceparent", b"x-api-key", b"x-request-id", b"x-rheostat-priority",
         b"x-rheostat-session", b"x-rheostat-timeout-ms",
     )
@@ -146,6 +146,17 @@ def priority_of(found: Mapping[bytes, bytes], allowed: Priority) -> Priority:
         if name == asked:
             return lower_of(asked, allowed)
     raise BadRequest(f"a priority is one of {', '.join(RANKS)}", "x-rheostat-priority")
+
+
+def cache_words(found: Mapping[bytes, bytes]) -> tuple[bool, bool]:
+    """Return whether `cache-control` says no-cache (no earlier answer is given), and whether it says no-store (neither that,
+    nor is this answer kept)."""
+    given = found.get(b"cache-control")
+    if given is None:
+        return False, False
+    words = [word.strip() for word in given.lower().split(b",")]
+    no_store = b"no-store" in words
+    return no_store or b"no-cache" in words, no_store
 
 
 def cost_limit(given: float | None) -> float | None:

@@ -28,6 +28,7 @@ from rheostat.gateway.answer import (
 from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, parse, read_body, row_of
 from rheostat.gateway.headers import (
     ShownHeaders,
+    cache_words,
     check_body_headers,
     cost_limit,
     priority_of,
@@ -136,6 +137,7 @@ class PredictApi:
         Raises:
             BadRequest: an option or a header cannot be used.
         """
+        no_cache, no_store = cache_words(found)
         return self.router.request(
             row,
             meta=traced(found, meta),
@@ -148,6 +150,8 @@ class PredictApi:
             max_cost=cost_limit(options.max_cost),
             force_model=options.force_model,
             skip_route=options.skip_route,
+            no_cache=no_cache,
+            no_store=no_store,
             request_id=known_id,
         )
 

@@ -1,4 +1,4 @@
-"""What the config says about cached answers and about answers that come later."""
+"""What the config says about answers that come later."""
 
 from __future__ import annotations
 
@@ -36,25 +36,20 @@ class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ResultSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """L4 of the fallback ladder, for the routes that switch it on (`fallback.cached`, `fallback.later`).
+    """Answers that come later, for the routes that promise them (`fallback.later`).
 
-    Cached answers stay in memory: at most `entries`, in about `max_bytes` bytes; one older than `max_age` is not given.
-    Requests to be completed later wait in the SQLite file `path`, at most `pending` of them, each at most `keep`;
+    Requests to be completed wait in the SQLite file `path`, at most `pending` of them, each at most `keep`;
     `workers` are asked again at a time. Results can be fetched for `keep` after they came. `webhook` posts them, too.
     """
 
     path: str | None = None
-    entries: AtLeastOne = 10_000
-    max_bytes: AtLeastOne = 67_108_864
-    max_age: Duration = Duration(3600.0)
     pending: AtLeastOne = 10_000
     keep: Duration = Duration(86_400.0)
     workers: AtLeastOne = 4
     webhook: WebhookSettings | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("max_age", self.max_age), ("keep", self.keep)):
-            if not value > 0.0:
-                raise ValueError(f"`{name}` must be more than 0")
+        if not self.keep > 0.0:
+            raise ValueError("`keep` must be more than 0")
         if self.webhook is not None and self.path is None:
             raise ValueError("`webhook` has nothing to post without `path`, the file in which results are kept")

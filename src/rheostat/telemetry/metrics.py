@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rheostat.errors import FAILURES
+from rheostat.telemetry.cache import CACHE_GAUGES
 from rheostat.telemetry.labels import OTHER, Labels
 from rheostat.telemetry.memory import MEMORY_GAUGES
 from rheostat.telemetry.series import (
@@ -40,7 +41,6 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_retries_refused_total": ("counter", "model", "Retries that the model's retry budget did not allow."),
     "rheostat_error_rate": ("gauge", "model", "Share of recent calls that failed through the model's fault."),
     "rheostat_holds": ("gauge", "", "Keys whose last choice is remembered for hysteresis."),
-    "rheostat_cached_answers": ("gauge", "", "Answers kept for when no model can be asked."),
     "rheostat_results": (
         "gauge",
         "state",
@@ -53,6 +53,7 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_records_queued": ("gauge", "sink", "Records waiting to be written."),
     "rheostat_records_dropped_total": ("counter", "reason", "Records that could not be stored, by reason."),
     **MEMORY_GAUGES,
+    **CACHE_GAUGES,
 }
 """What is read where it is kept, when the page is asked for: kind, label name ("" for none), help."""
 
@@ -124,6 +125,7 @@ class Metrics:
         self._feedback = 0
         self._reviews: dict[str, float] = {}
         self._cached: dict[str, float] = {}
+        self._cache: dict[tuple[str, ...], float] = {}
         self._gauges: dict[str, Callable[[], Mapping[str, float] | float]] = {}
         self._sources: list[Callable[[], Iterable[Family]]] = []
         self._routes_there((*routes, OTHER))
@@ -173,6 +175,9 @@ class Metrics:
             self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
             if record.level == 4:
                 self._cached[route.name] = self._cached.get(route.name, 0) + 1
+        if record.cache:
+            word = (route.name, record.cache)
+            self._cache[word] = self._cache.get(word, 0) + 1
         if record.review:
             self._reviews[route.name] = self._reviews.get(route.name, 0) + 1
 
@@ -224,6 +229,8 @@ class Metrics:
                        {(route,): count for route, count in list(self._reviews.items())})  # fmt: skip
         yield _counter("rheostat_cached_answers_total", "Requests answered by an earlier answer (L4).", ("route",),
                        {(route,): count for route, count in list(self._cached.items())})  # fmt: skip
+        yield _counter("rheostat_cache_requests_total", "Requests of routes with a cache: hit, shared, miss or bypass.",
+                       ("route", "result"), dict(self._cache))  # fmt: skip
         yield _counter("rheostat_feedback_total", "Judgements that came in.", (), {(): self._feedback})
         version = (("version", self._version),)
         yield Family("rheostat_build_info", "gauge", "The running version.", [Sample("", version, 1)])

@@ -64,7 +64,15 @@ def _when(wall: float) -> str:
     return time.strftime("on %Y-%m-%d %H:%M:%S UTC", time.gmtime(wall)) if known else ""
 
 
+_AGAIN = {
+    "hit": "answered from the cache",
+    "shared": "answered together with an equal request of the same moment",
+}
+
+
 def _status(record: RouteRecord) -> str:
+    if record.cache in _AGAIN and record.status in ("ok", "degraded"):
+        return _AGAIN[record.cache]
     if record.status in ("ok", "degraded"):
         if record.level in _STOOD_IN:
             return _STOOD_IN[record.level]

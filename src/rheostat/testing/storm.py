@@ -12,12 +12,13 @@ from typing import Any
 from msgspec import Struct
 
 from rheostat.build import Wiring
+from rheostat.cache.answers import is_good
 from rheostat.clock import Clock
+from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Served
 from rheostat.engine.stream import Outlet
 from rheostat.errors import ConfigError, Problem, RheostatError, StoreError
 from rheostat.pool import Model
-from rheostat.results.answers import is_good
 from rheostat.results.later import Later
 from rheostat.results.store import Store
 from rheostat.results.table import TABLES
@@ -67,8 +68,10 @@ class MemoryStore(Store):
 class StormRouter(Router):
     """A router whose every serving is held to the laws."""
 
-    def __init__(self, wiring: Wiring, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock) -> None:
-        super().__init__(wiring, recorder, metrics, masker, clock)
+    def __init__(
+        self, wiring: Wiring, caching: Caching, recorder: Recorder, metrics: Metrics, masker: Masker, clock: Clock
+    ) -> None:
+        super().__init__(wiring, caching, recorder, metrics, masker, clock)
         self.records: list[RouteRecord] = []
         self.servings = 0
         self.broken: list[str] = []
@@ -137,7 +140,9 @@ class Storm:
             broken.append(f"{len(self.sky.opened)} models were opened, {len(self.models)} were in service")
         self.happened["retries refused"] = sum(model.retries_refused for model in self.models.values())
         self.happened["completions tried"] = router.servings - requests
-        self.happened["cached answers"] = sum(record.age_s is not None for record in mine)
+        self.happened["cached answers"] = sum(record.level == 4 for record in mine)
+        self.happened["cache hits"] = sum(record.cache == "hit" for record in mine)
+        self.happened["shared answers"] = sum(record.cache == "shared" for record in mine)
         endings, levels = Counter(record.status for record in mine), Counter(record.level for record in mine)
         return Result(dict(endings), dict(levels), dict(+self.happened), tuple(broken))
 

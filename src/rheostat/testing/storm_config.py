@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from rheostat.cache.settings import CacheSettings, RouteCache
 from rheostat.config import Config, Loaded
 from rheostat.config.schema import KeySettings, RouteSettings, ServerSettings
 from rheostat.policies import parse_policy
@@ -28,7 +29,10 @@ ROUTES = ("default", "second")
 DEADLINE_S = 5.0
 TOTAL_S = 3.0
 """Longest time of a streamed answer."""
-RESULTS = ResultSettings(path="results.sqlite", max_age=Duration(10.0), pending=20)
+RESULTS = ResultSettings(path="results.sqlite", pending=20)
+CACHE = CacheSettings(entries=40, max_age=Duration(10.0))
+TTL_S = 4.0
+"""How long an answer is given again, on the routes that do so."""
 _KINDS = ("elsewhere", "elsewhere", "streaming", "thread", "inline")
 
 
@@ -61,7 +65,8 @@ def _loaded(dice: Random, models: dict[str, ModelSettings], number: int, policy:
     routes = {name: _route(dice, tuple(models), policy) for name in ROUTES}
     return Loaded(
         config=Config(
-            models=models, routes=routes, results=RESULTS, server=ServerSettings(max_in_flight=dice.choice((0, 0, 5, 12))),
+            models=models, routes=routes, results=RESULTS, cache=CACHE,
+            server=ServerSettings(max_in_flight=dice.choice((0, 0, 5, 12))),
             keys=(KeySettings(key="of acme", tenant="acme", max_in_flight=dice.choice((0, 2))),),
         ),
         path="storm", base="/no/such/folder", version=f"storm-{number}", text="",
@@ -77,7 +82,8 @@ def _route(dice: Random, names: Sequence[str], policy: Any) -> RouteSettings:
         preset=Preset(label="preset") if dice.random() < 0.3 else None,
     )  # fmt: skip
     drawn = _policy(dice, names)
-    return RouteSettings(policy=policy or drawn, deadline=Duration(DEADLINE_S), fallback=fallback)
+    again = RouteCache(ttl=Duration(TTL_S), coalesce=dice.random() < 0.6) if dice.random() < 0.4 else None
+    return RouteSettings(policy=policy or drawn, deadline=Duration(DEADLINE_S), fallback=fallback, cache=again)
 
 
 def _model(dice: Random, sky: Sky, name: str, names: Sequence[str], version: str = "1") -> ModelSettings:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rheostat.engine.engine import Plan, Served
 from rheostat.pool import Model
 from rheostat.resilience.retry import WINDOW_S
-from rheostat.testing.storm_config import RESULTS, TOTAL_S
+from rheostat.testing.storm_config import CACHE, TOTAL_S, TTL_S
 from rheostat.testing.weathered import Here, Weathered
 from rheostat.types import Request, RouteRecord
 
@@ -91,8 +91,14 @@ def _answer(one: Serving, earlier: Sequence[str]) -> Iterator[str]:
     heavy = {model for model, weight in record.weights.items() if weight > 0.0}
     if not heavy <= good:
         yield f"weight on {heavy - good}, which gave no answer"
-    if record.age_s is not None:
-        if record.level != 4 or record.age_s > float(RESULTS.max_age) or said not in earlier:
+    if record.cache == "hit":
+        if record.level or record.outcomes or record.age_s is None or record.age_s > TTL_S or said not in earlier:
+            yield f"a hit: {said!r}, {record.age_s} s old, which nobody had said well"
+    elif record.cache == "shared":
+        if record.outcomes or (record.level != 5 and said not in {f"said by {name}" for name in "abcd"}):
+            yield f"{said!r}, which an equal request had not got"
+    elif record.age_s is not None:
+        if record.level != 4 or record.age_s > float(CACHE.max_age) or said not in earlier:
             yield f"level {record.level}: {said!r}, {record.age_s} s old, which nobody had said"
     elif record.level == 5:
         if said != "preset":

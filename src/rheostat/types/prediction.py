@@ -13,12 +13,14 @@ class Prediction(Struct, frozen=True, omit_defaults=True):
 
     `confidence` is the probability that `label` is right, in [0, 1]; None when the model has no usable one.
     `scores` is the distribution over labels where the model has one; it sums to 1. `output` is anything else it said.
+    `spoilt` marks a confidence that was given and was none (NaN, 7): such an answer is not given again later.
     """
 
     label: str
     confidence: float | None = None
     scores: Mapping[str, float] | None = None
     output: Any = None
+    spoilt: bool = False
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, float]) -> Prediction:

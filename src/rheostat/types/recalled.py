@@ -8,7 +8,7 @@ from rheostat.types.prediction import Prediction
 
 
 class Recalled(Struct, frozen=True):
-    """The last good answer to the same question: `age_s` seconds old, given by `model` in `version`."""
+    """A good answer to the same question: `age_s` seconds old, given by `model` in `version`."""
 
     prediction: Prediction
     age_s: float

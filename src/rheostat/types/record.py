@@ -77,7 +77,8 @@ class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     tenant: str | None = None
     priority: Priority = "normal"
     forced: bool = False
-    age_s: float | None = None  # of the cached answer that was given (L4)
+    cache: str = ""  # hit | shared (with an equal request of the same moment) | miss | bypass; "" where the route has none
+    age_s: float | None = None  # of the cached answer that was given
     completes: bool = False  # an earlier request of this id, asked again after its client was answered
     error: str | None = None
     error_type: str | None = None

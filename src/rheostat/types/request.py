@@ -15,8 +15,9 @@ class Request(Struct, frozen=True, kw_only=True):
 
     `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
     read. `priority` says who goes first where not all can be served. `deadline` is absolute, in monotonic seconds;
-    `max_cost` is what all calls together may cost. `force_model` and `skip_route` are set only for callers who may.
-    `completing` marks a request that is asked again after its client was answered.
+    `max_cost` is what all calls together may cost. `force_model` and `skip_route` are set only for callers who may. With
+    `no_cache` no answer to an earlier request is given, with `no_store` this one's is not kept. `completing` marks a
+    request that is asked again after its client was answered.
     """
 
     id: str
@@ -33,7 +34,14 @@ class Request(Struct, frozen=True, kw_only=True):
     max_cost: float = float("inf")
     force_model: str | None = None
     skip_route: bool = False
+    no_cache: bool = False
+    no_store: bool = False
     completing: bool = False
+
+    @property
+    def is_directed(self) -> bool:
+        """Whether the caller and not the policy says which model answers."""
+        return self.skip_route or self.force_model is not None
 
     def key(self, kind: str) -> str:
         """Return the value that keeps a choice sticky: `request`, `session`, `tenant`, or the name of a meta field.

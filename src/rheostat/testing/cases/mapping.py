@@ -58,7 +58,8 @@ def mapped(words: ConfigWords, urls: Mapping[str, str]) -> Mapped:
     if keys:
         config["keys"] = keys
     if words.cache is not None:
-        config["cache"] = {"ttl": words.cache.ttl_s, "coalesce": words.cache.coalesce}
+        for route in config["routes"].values():
+            route["cache"] = {"ttl": words.cache.ttl_s, "coalesce": words.cache.coalesce}
     return Mapped(_laid_over(config, words.rheostat), next(iter(headers), None))
 
 

@@ -19,7 +19,7 @@ _WAYS: Mapping[str, frozenset[str]] = {
     "rules": frozenset(("default", "normalise")),
 }
 _WITH_ANY = frozenset(("fallback", "shadow"))
-_CHOOSE = {"least_busy": "least", "power_of_two": "two", "weighted": "weighted", "random": "random"}
+_CHOOSE = {"least_busy": "least_loaded", "power_of_two": "two_choices", "weighted": "weighted"}
 
 
 def way_of(route: RouteWords) -> str:

@@ -17,6 +17,7 @@ TOKEN = "tok "
 """Four characters, about one token."""
 _FORCE = "x-force-model"
 _FIRST_ID = 100_000
+_PARAMETERS = frozenset(("temperature", "top_p", "max_tokens", "seed", "stop", "system", "tools", "response_format"))
 _BODIES = ("raw_body", "raw_json", "body_size", "nest_depth")
 _TEXTS = ("text", "text_repeat", "tokens", "vector_len")
 
@@ -66,7 +67,7 @@ class Sender:
             raise CaseError(f"a request has one body, not {[*whole, *texts]}")
         raw = asked.raw_body if asked.raw_body is not None else asked.raw_json
         if raw is not None:
-            return raw.encode("utf-8", "surrogatepass")
+            return _as_row(raw).encode("utf-8", "surrogatepass")
         if asked.body_size is not None:
             frame = len(b'{"text":""}')
             return b'{"text":"%s"}' % (b"a" * max(0, asked.body_size - frame))
@@ -109,3 +110,13 @@ class Sender:
 
     def _sprung(self, value: Any) -> Any:
         return value.replace("http://trap", self._trap) if isinstance(value, str) else value
+
+
+def _as_row(raw: str) -> str:
+    """Return a body as it is; one whose text has a model's parameters beside it is the row itself, byte for byte."""
+    try:
+        pairs = json.loads(raw, object_pairs_hook=list)
+    except ValueError:
+        return raw
+    names = {pair[0] for pair in pairs if isinstance(pair, tuple)} if isinstance(pairs, list) else set()
+    return f'{{"data":{raw}}}' if "text" in names and names & _PARAMETERS else raw

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
 
-from rheostat.results.answers import ENTRY_BYTES, Answers, Question, is_good
+from rheostat.cache.answers import ENTRY_BYTES, Answers, Question, is_good
 from rheostat.types import Prediction, Request, RouteRecord
 
 GOOD = RouteRecord(
