@@ -74,6 +74,8 @@ def test_the_table_of_cases_names_tests_that_exist() -> None:
     rows = re.findall(r"^\| (O-\w+-\d+) \| (.+) \|$", (DOCS / "reference" / "cases.md").read_text(), re.MULTILINE)
     wanted = {f"O-RES-{number:02}" for number in range(1, 23)} | {f"O-RTE-{number:02}" for number in range(1, 16)}
     wanted |= {f"O-BAT-{number:02}" for number in range(1, 7)}
+    wanted |= {f"O-CAC-{number:02}" for number in range(1, 9)}
+    wanted |= {"O-ROL-04"}
     assert {case for case, _ in rows} == wanted
     own = (DOCS.parent / "tests" / "cases" / "own.yaml").read_text()
     for case, by in rows:
