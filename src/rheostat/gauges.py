@@ -10,6 +10,7 @@ from rheostat.telemetry.preparations import prepare_families
 from rheostat.telemetry.workers import worker_families
 
 if TYPE_CHECKING:
+    from rheostat.pool import Model
     from rheostat.pool.residency import Residency
     from rheostat.router import Router
 
@@ -20,6 +21,10 @@ def register_gauges(router: Router, residency: Residency) -> None:
 
     def models(value: Any) -> Any:
         return lambda: {name: value(model) for name, model in router.plan.pool.models.items()}
+
+    def ramp(model: Model) -> float:  # as in the status page: 0 while it may have no traffic
+        now = router.clock.monotonic()
+        return model.share(now) if model.admits(now) else 0.0
 
     def budgets(value: Any) -> Any:
         return lambda: {
@@ -35,7 +40,7 @@ def register_gauges(router: Router, residency: Residency) -> None:
     gauge("rheostat_limit", models(lambda model: float(model.limit)))
     gauge("rheostat_overflow_total", models(lambda model: float(model.overflowed)))
     gauge("rheostat_breaker_state", models(lambda model: states[model.breaker.name]))
-    gauge("rheostat_ramp", models(lambda model: model.status(router.clock.monotonic())["ramp"]))
+    gauge("rheostat_ramp", models(ramp))
     gauge("rheostat_healthy", models(lambda model: float(model.health.healthy)))
     gauge("rheostat_retries_refused_total", models(lambda model: float(model.retries_refused)))
     gauge("rheostat_error_rate", models(lambda model: model.error_rate(router.clock.monotonic())))

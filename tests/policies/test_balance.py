@@ -70,9 +70,11 @@ def test_it_obeys_the_laws(
     assert not best or called[0] in best
 
 
+@pytest.mark.parametrize("latency_s", [0.0, 0.195], ids=["unknown", "nearly equal"])
 @pytest.mark.parametrize("choose", WAYS)
-def test_the_chance_that_is_logged_is_the_chance(choose: str) -> None:
-    views = {"a": ModelView("a", in_flight=3, latency_s=0.1), "b": ModelView("b", latency_s=0.2), "c": ModelView("c")}
+def test_the_chance_that_is_logged_is_the_chance(choose: str, latency_s: float) -> None:
+    views = {"a": ModelView("a", in_flight=3, latency_s=0.1), "b": ModelView("b", latency_s=0.2)}
+    views["c"] = ModelView("c", latency_s=latency_s)
     policy = parse_policy({"balance": {"models": {"a": 1, "b": 2, "c": 2}, "choose": choose}})
     said: dict[str, float] = {}
     counts: Counter[str] = Counter()

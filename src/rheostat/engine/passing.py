@@ -28,8 +28,10 @@ def too_large(link: Link, ctx: Context) -> Failure | None:
 def ramping(model: str, ctx: Context, links: Mapping[str, Link], tried: frozenset[str] | set[str]) -> Failure | None:
     """Say that the model has just come back and this request is not among the share it may have yet.
 
-    The share is drawn by session (else by request), so that a growing share moves each session once. A model is spared
-    only while another one of the route could be asked.
+    The share is drawn by session (else by request), so that a growing share moves each session once. A probe of a
+    half-open breaker comes before the ramp and may be any request, so it may take one of a session back to its model before
+    its time: waiting for the right session would keep a model out that is well. A model is spared only while another one
+    of the route could be asked.
     """
     view = ctx.pool.get(model)
     if view is None or among(view.ramp, model, ctx.request.key("session")):

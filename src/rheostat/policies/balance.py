@@ -15,6 +15,9 @@ from rheostat.types import Answer, Call, Context, Decision, Decline, ModelView, 
 
 FLOOR = 0.02
 """The part of its plain share that a model keeps however badly it does, so that it is seen when it does well again."""
+CLOSE = 0.9
+"""A wait is shorter than another when it is less than this part of it: what is measured is never quite equal, and of two
+servers that are alike one would get nearly all requests while there is no load."""
 DEFAULT_TAG = "default"
 Views = Mapping[str, ModelView]
 Choice = tuple[str, float, str]
@@ -26,10 +29,10 @@ class Balance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `choose: shortest_wait` (the default) takes the smallest (running + waiting + 1) * latency / (score * share of recent
     calls that went well), `two_choices` the smaller one of two models drawn; of both, 2 requests of 100 go to one drawn
-    regardless, so that a model that was slow is seen when it is quick again. `least_loaded` takes the smallest (running +
-    waiting) / score. Ties are drawn by score. `weighted` draws in proportion to score * share that went well / (latency *
-    (1 + running + waiting)); each model keeps at least 2 % of its share by score. A latency not known yet counts as the
-    mean of the known ones.
+    regardless, so that a model that was slow is seen when it is quick again, and waits within a tenth count as equal.
+    `least_loaded` takes the smallest (running + waiting) / score. Ties are drawn by score. `weighted` draws in proportion to
+    score * share that went well / (latency * (1 + running + waiting)); each model keeps at least 2 % of its share by score.
+    A latency not known yet counts as the mean of the known ones.
 
     `sticky`, one of session, tenant or a meta field, gives each of its values to one model, in proportion to the scores and
     whatever the load, while that is available: a model that is out, or gone from the list, moves only its own sessions, and
@@ -157,22 +160,22 @@ def _weighted(scores: Mapping[str, float], views: Views, salt: str, key: str) ->
 
 
 def _least_loaded(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
-    model, likely, drawn = _least({model: _busy(views[model]) / score for model, score in scores.items()}, scores, salt, key)
-    return model, likely, f"{model} is the least loaded ({_busy(views[model])} in hand{drawn})"
+    tied = _tied({model: _busy(views[model]) / score for model, score in scores.items()}, scores)
+    model = first(tied, salt, key)
+    told = f"{model} is the least loaded ({_busy(views[model])} in hand{_drawn(tied)})"
+    return model, tied[model] / sum(tied.values()), told
 
 
 def _shortest_wait(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
-    waits = _waits(scores, views)
-    model, likely, drawn = _least(waits, scores, salt, key)
-    anyhow = FLOOR / sum(scores.values())
+    tied = _tied(_waits(scores, views), scores, CLOSE)
     if chance(f"{salt}/again", key) >= FLOOR:
-        likely = (1.0 - FLOOR) * likely + anyhow * scores[model]
-        return model, likely, f"{model} has the shortest wait ({_busy(views[model])} in hand{drawn})"
-    other = first(scores, f"{salt}/other", key)
-    likely = anyhow * scores[other] + (
-        (1.0 - FLOOR) * likely * scores[other] / scores[model] if waits[other] == waits[model] else 0.0
-    )
-    return other, likely, f"{other} drawn whatever its wait, to see how it does"
+        model = first(tied, salt, key)
+        told = f"{model} has the shortest wait ({_busy(views[model])} in hand{_drawn(tied)})"
+    else:
+        model = first(scores, f"{salt}/other", key)
+        told = f"{model} drawn whatever its wait, to see how it does"
+    likely = FLOOR * scores[model] / sum(scores.values())
+    return model, likely + (1.0 - FLOOR) * tied.get(model, 0.0) / sum(tied.values()), told
 
 
 def _two_choices(scores: Mapping[str, float], views: Views, salt: str, key: str) -> Choice:
@@ -182,9 +185,10 @@ def _two_choices(scores: Mapping[str, float], views: Views, salt: str, key: str)
     at = int(chance(f"{salt}/one", key) * count)
     other = int(chance(f"{salt}/two", key) * (count - 1))
     one, two = models[at], models[other + (other >= at)]
-    model = two if waits[two] < waits[one] and chance(f"{salt}/again", key) >= FLOOR else one
-    beaten = sum([1.0 if waits[each] > waits[model] else 0.5 for each in models if waits[each] >= waits[model]]) - 0.5
-    likely = (1.0 - FLOOR) * 2.0 * beaten / (count * (count - 1)) + FLOOR / count
+    model = two if waits[two] < CLOSE * waits[one] and chance(f"{salt}/again", key) >= FLOOR else one
+    wait = waits[model]
+    beaten = sum([(CLOSE * wait <= waits[each]) + (wait < CLOSE * waits[each]) for each in models if each != model])
+    likely = (1.0 - FLOOR) * beaten / (count * (count - 1)) + FLOOR / count
     return model, likely, f"{model} ({_busy(views[model])} in hand) of the two drawn, {one} and {two}"
 
 
@@ -196,14 +200,14 @@ _WAYS: dict[str, Callable[[Mapping[str, float], Views, str, str], Choice]] = {
 }
 
 
-def _least(loads: Mapping[str, float], scores: Mapping[str, float], salt: str, key: str) -> Choice:
-    """Return the model with the smallest load, one of several drawn by score; how likely it was; and that it was drawn."""
+def _tied(loads: Mapping[str, float], scores: Mapping[str, float], close: float = 1.0) -> dict[str, float]:
+    """Return the scores of the models with the smallest load, and of those whose load is `close` to it."""
     least = min(loads.values())
-    tied = {model: scores[model] for model, load in loads.items() if load == least}
-    if len(tied) == 1:
-        return next(iter(tied)), 1.0, ""
-    model = first(tied, salt, key)
-    return model, tied[model] / sum(tied.values()), f", drawn of {len(tied)}"
+    return {model: scores[model] for model, load in loads.items() if close * load <= least}
+
+
+def _drawn(tied: Mapping[str, float]) -> str:
+    return f", drawn of {len(tied)}" if len(tied) > 1 else ""
 
 
 def _waits(scores: Mapping[str, float], views: Views) -> dict[str, float]:
