@@ -133,8 +133,9 @@ class Router:
         plan = self._wiring.plan
         lane = plan.lanes.get(route)
         if lane is not None:
-            if lane.cache is not None and self.caching.shared is not None:
-                return False
+            caching = self.caching
+            if lane.route.fallback.later or (lane.cache is not None and (caching.shared is not None or len(caching.flights))):
+                return False  # something is written down, looked up elsewhere, or waited for
             models = plan.pool.models
             for name in lane.route.links:
                 if not models[name].inline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -121,6 +121,14 @@ class BatchAnswer(Struct, frozen=True):
     code: int
     request_id: str
     items: list[Any]
+
+
+class Page(NamedTuple):
+    """A whole response in JSON."""
+
+    status: int
+    body: bytes
+    headers: Headers
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -255,21 +263,21 @@ class RouteHeaders:
         return value
 
 
+def head_of(body: bytes, kind: bytes, headers: Headers) -> Headers:
+    """Return all headers of a whole response: those that tell what it is, and `headers`."""
+    return [(b"content-type", kind), _NO_SNIFF, _NO_STORE, (b"content-length", b"%d" % len(body)), *headers]
+
+
 async def send_page(send: Send, status: int, body: bytes, kind: bytes, headers: Headers) -> None:
     """Send one whole response."""
-    start = [(b"content-type", kind), _NO_SNIFF, _NO_STORE, (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.start", "status": status, "headers": head_of(body, kind, headers)})
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_error(
-    send: Send,
-    error: Exception,
-    request_id: str,
-    headers: Headers | None = None,
-    result: ResultInfo | UnsetType = UNSET,
-) -> None:
-    """Send an error in the house's shape."""
+def error_page(
+    error: Exception, request_id: str, headers: Headers | None = None, result: ResultInfo | UnsetType = UNSET
+) -> Page:
+    """Return an error in the house's shape."""
     answer = error_of(error, request_id, result)
     status = answer.error.code
     extra = [(b"x-rheostat-request-id", request_id.encode()), *(headers or [])]
@@ -278,7 +286,13 @@ async def send_error(
         extra.append((b"retry-after", wait))
     if status == 401:
         extra.append((b"www-authenticate", b"Bearer"))
-    await send_page(send, status, encoded(answer), b"application/json", extra)
+    return Page(status, encoded(answer), extra)
+
+
+async def send_error(send: Send, error: Exception, request_id: str, headers: Headers | None = None) -> None:
+    """Send an error in the house's shape."""
+    page = error_page(error, request_id, headers)
+    await send_page(send, page.status, page.body, b"application/json", page.headers)
 
 
 async def send_not_allowed(send: Send, request_id: str, allowed: bytes) -> None:

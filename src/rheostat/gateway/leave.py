@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from rheostat.gateway.body import Receive
@@ -25,6 +25,21 @@ async def wait_for_leave(receive: Receive, task: asyncio.Task[Any]) -> None:
 def left(watcher: asyncio.Task[None]) -> bool:
     """Return whether a task of `wait_for_leave` saw the client leave."""
     return watcher.done() and not watcher.cancelled()
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Do work that is never suspended, without a task for it.
+
+    Raises:
+        RuntimeError: it was suspended.
+    """
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise RuntimeError("work that answers at once was suspended")
 
 
 async def while_connected(receive: Receive, work: Awaitable[T]) -> T:

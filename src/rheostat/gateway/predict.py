@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -14,6 +14,7 @@ from rheostat.errors import BadRequest, Overloaded, RheostatError, http_status
 from rheostat.gateway.answer import (
     BatchAnswer,
     ErrorAnswer,
+    Page,
     PredictAnswer,
     PromiseAnswer,
     RouteHeaders,
@@ -21,12 +22,13 @@ from rheostat.gateway.answer import (
     answer_of,
     encoded,
     error_of,
+    error_page,
     promised,
-    send_error,
     send_page,
 )
 from rheostat.gateway.body import PredictBody, Receive, RouteOptions, item_of, parse, read_body, row_of
 from rheostat.gateway.headers import (
+    RawHeaders,
     ShownHeaders,
     cache_words,
     check_body_headers,
@@ -36,11 +38,12 @@ from rheostat.gateway.headers import (
     request_id,
     session_of,
     timeout_s,
+    too_large,
     traced,
 )
 from rheostat.gateway.keys import Keyring, allow_force, allow_route
-from rheostat.gateway.leave import ClientGone, while_connected
-from rheostat.gateway.results import row_answer, send_promise
+from rheostat.gateway.leave import ClientGone, at_once, while_connected
+from rheostat.gateway.results import promise_page, row_answer
 from rheostat.gateway.rows import in_parallel, in_turns
 from rheostat.gateway.stream import StreamAnswer
 
@@ -82,12 +85,8 @@ class PredictApi:
             raw = scope["headers"]
             found = read_headers(raw)
             known_id = request_id(found)
-            if self.draining:
-                raise Overloaded("the gateway is stopping; ask another one")
-            key = self.caller(found)
-            limit = self.router.config.server.max_body
-            check_body_headers(found, limit)
-            body = await read_body(receive, limit)
+            key = self._let_in(found)
+            body = await read_body(receive, self.router.config.server.max_body)
             if body is None:
                 return
             asked = parse(body, PredictBody)
@@ -105,15 +104,65 @@ class PredictApi:
             await self._respond(served, send)
         except ClientGone:
             return
-        except asyncio.CancelledError:  # the time to drain is over
-            await send_error(send, Overloaded("the gateway is stopping"), known_id, [(b"connection", b"close")])
-        except RheostatError as error:
-            await send_error(send, error, known_id, [(b"connection", b"close")] if self.draining else None)
-        except Exception as error:
-            _log.exception("request %s failed inside", known_id)
-            await send_error(send, error, known_id)
+        except BaseException as error:
+            page = self._failed(error, known_id)
+            await send_page(send, page.status, page.body, b"application/json", page.headers)
         finally:
             self.active -= 1
+
+    def begin(self, raw: RawHeaders, body: bytes) -> Page | Coroutine[Any, Any, Page] | None:
+        """Answer a request whose body is there, without ASGI in between: with a page where all models of its route answer
+        on the spot, else with what makes the page, for a task. None: only `__call__` can, a list or a stream is wanted."""
+        known_id = ""
+        try:
+            found = read_headers(raw)
+            known_id = request_id(found)
+            key = self._let_in(found)
+            if len(body) > self.router.config.server.max_body:
+                raise too_large(self.router.config.server.max_body)
+            asked = parse(body, PredictBody)
+            if asked.items is not UNSET or asked.route.stream:
+                return None
+            self.allow(key, asked.route)
+            request = self.request(row_of(asked.data, asked.text), asked.meta, asked.route, raw, found, key, known_id)
+            if self.router.is_quick(request.route):
+                return self.page(at_once(self.router.serve(request)))
+            return self._awaited(request)
+        except BaseException as error:
+            return self._failed(error, known_id)
+
+    async def _awaited(self, request: Request) -> Page:
+        self.active += 1
+        try:
+            return self.page(await self.router.serve(request))
+        except BaseException as error:
+            return self._failed(error, request.id)
+        finally:
+            self.active -= 1
+
+    def _let_in(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
+        """Return the settings of the caller's key.
+
+        Raises:
+            RheostatError: nobody is let in, not this caller, or not with such a body.
+        """
+        if self.draining:
+            raise Overloaded("the gateway is stopping; ask another one")
+        key = self.caller(found)
+        check_body_headers(found, self.router.config.server.max_body)
+        return key
+
+    def _failed(self, error: BaseException, known_id: str) -> Page:
+        """Return the page of a request that did not come as far as being served; what is no failure is raised again."""
+        closing = [(b"connection", b"close")]
+        if isinstance(error, asyncio.CancelledError):  # the time to drain is over
+            return error_page(Overloaded("the gateway is stopping"), known_id, closing)
+        if isinstance(error, RheostatError):
+            return error_page(error, known_id, closing if self.draining else None)
+        if not isinstance(error, Exception):
+            raise error
+        _log.error("request %s failed inside", known_id, exc_info=error)
+        return error_page(error, known_id)
 
     def allow(self, key: KeySettings | None, options: RouteOptions) -> None:
         """Raise `Forbidden` when the caller may not go this way."""
@@ -155,26 +204,29 @@ class PredictApi:
             request_id=known_id,
         )
 
-    async def _respond(self, served: Served, send: Send) -> None:
+    def page(self, served: Served) -> Page:
+        """Return the page of one row, however it was served."""
         record = served.record
         if served.error is not None:
-            await self._respond_error(served, served.error, send)
-            return
+            return self._error_page(served, served.error)
         answer = answer_of(served)
         headers = self.route_headers.of(record, answer.data.route_info.attempts)
         headers.append((b"x-rheostat-request-id", record.id.encode()))
         if self.draining:
             headers.append((b"connection", b"close"))
-        await send_page(send, 200, encoded(answer), b"application/json", headers)
+        return Page(200, encoded(answer), headers)
 
-    async def _respond_error(self, served: Served, error: RheostatError, send: Send) -> None:
+    def _error_page(self, served: Served, error: RheostatError) -> Page:
         known_id, promise = served.record.id, served.promise
         if promise is not None and promise.state == "pending":
-            await send_promise(send, promise, known_id, [(b"x-rheostat-request-id", known_id.encode())])
-            return
+            return promise_page(promise, known_id, [(b"x-rheostat-request-id", known_id.encode())])
         if http_status(error) == 500:
             _log.error("request %s failed inside: %s", known_id, error)
-        await send_error(send, error, known_id, None, UNSET if promise is None else promised(promise))
+        return error_page(error, known_id, None, UNSET if promise is None else promised(promise))
+
+    async def _respond(self, served: Served, send: Send) -> None:
+        page = self.page(served)
+        await send_page(send, page.status, page.body, b"application/json", page.headers)
 
     async def _batch(
         self,

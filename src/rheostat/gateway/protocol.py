@@ -6,20 +6,23 @@ and negative lengths. This closes what it leaves open.
 
 from __future__ import annotations
 
-from asyncio import BaseTransport, Event, TimerHandle, Transport
-from collections.abc import Callable
+from asyncio import BaseTransport, Event, Task, TimerHandle, Transport
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, encoded
+from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, Headers, Page, encoded, head_of
 from rheostat.gateway.headers import request_id
+from rheostat.gateway.small_cycle import MOST_BYTES, SmallCycle
 
 if TYPE_CHECKING:
     from rheostat.config.schema import ServerSettings
+    from rheostat.gateway.predict import PredictApi
 
+PREDICT = b"/v1/predict"
 MAX_HEAD = 65_536
 """Bytes that a request's line and headers may have together."""
 _HEAD_TOO_LARGE = f"the headers are too large: the limit is {MAX_HEAD} bytes"
@@ -27,7 +30,7 @@ MAX_DISCARD = 16 * 1024 * 1024
 """Bytes of a refused body that are read and thrown away, so that the client gets to see the refusal."""
 LINGER_S = 5.0
 """How long they are read when the connection is to end, in seconds (nginx's `lingering_close`)."""
-_WATCHED = frozenset((b"expect", b"host", b"transfer-encoding"))
+_WATCHED = frozenset((b"content-length", b"expect", b"host", b"transfer-encoding"))
 
 
 class _Refused(Exception):
@@ -39,6 +42,7 @@ class OneWriteCycle(RequestResponseCycle):
     wakes up for the head alone. Whoever uses it vouches for the header values; they are not checked again."""
 
     _start: Any = None
+    queued = False
     hang_up: Callable[[], None]
 
     async def send(self, message: Any) -> None:
@@ -58,36 +62,39 @@ class OneWriteCycle(RequestResponseCycle):
             return
         self._write_whole(start["status"], start["headers"], message.get("body", b""))
 
-    def _write_whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        parts = [STATUS_LINE[status]]
-        for name, value in self.default_headers:
-            parts += (name, b": ", value, b"\r\n")
-        told = False
-        for name, value in headers:
-            parts += (name, b": ", value, b"\r\n")
-            if name == b"connection":
-                told = True
-                self.keep_alive = False
-        if not self.keep_alive and not told:
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        if self.scope["method"] != "HEAD":
-            parts.append(body)
-        self.transport.write(b"".join(parts))
+        head, self.keep_alive = head_bytes(status, [*self.default_headers, *headers], self.keep_alive)
+        self.transport.write(head if self.scope["method"] == "HEAD" else head + body)
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
             self.hang_up()
         self.on_response()
 
+    def leave(self) -> None:
+        """The client is gone: whoever waits for more of its request hears of it."""
+        if not self.response_complete:
+            self.disconnected = True
+        self.message_event.set()
+
+
+def head_bytes(status: int, headers: Headers, keep_alive: bool) -> tuple[bytes, bool]:
+    """Return the head of a response as it is sent, and whether the connection stays open after it."""
+    closed = b"connection" in [name for name, _ in headers]
+    parts = [b"%b: %b\r\n" % header for header in headers]
+    end = b"\r\n" if keep_alive or closed else b"connection: close\r\n\r\n"
+    return STATUS_LINE[status] + b"".join(parts) + end, keep_alive and not closed
+
 
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with deadlines for heads and bodies, a limit for heads, and no ambiguous framing."""
 
     limits: Callable[[], ServerSettings]
+    predict: PredictApi | None
 
+    cycle: Any
     _timer: TimerHandle | None = None
     _in_head = False
     _head = 0
@@ -97,6 +104,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _refusal: tuple[int, str] | None = None
     _broken = False  # what comes is no HTTP any more
     _lingering = False
+    _small = False  # the body is declared to be a small one
+    _whole: SmallCycle | None = None  # is all there, and comes next
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(cast("Transport", transport))
@@ -104,7 +113,10 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        cycle, self.cycle = self.cycle, None
         super().connection_lost(exc)
+        if cycle is not None:
+            cycle.leave()
 
     def data_received(self, data: bytes) -> None:
         if self._lingering:
@@ -113,6 +125,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head + len(data) > MAX_HEAD:
             self._measured = True
         super().data_received(data)
+        cycle = self._whole
+        if cycle is not None:  # only now: what came behind it may say that the connection ends with it
+            self._whole = None
+            self._answer(cycle)
         if self._broken:
             return
         if self._in_head:
@@ -133,13 +149,17 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_head = True
         self._head = self._discarded = self._hosts = 0
-        super().on_message_begin()
+        self._small = self.expect_100_continue = False
+        self.url = b""
+        self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
         if name in _WATCHED:
             if name == b"host":
                 self._hosts += 1
+            elif name == b"content-length":
+                self._small = value.isdigit() and int(value) <= MOST_BYTES
             elif name == b"transfer-encoding":
                 if value.strip().lower() != b"chunked":
                     self._refuse(400, "the only transfer encoding that is read is chunked")
@@ -167,17 +187,42 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _begin(self, version: str) -> None:
         """Start answering, or queue behind the request before on the same connection."""
-        scope, parser = self.scope, self.parser
-        url = httptools.parse_url(self.url)
-        raw_path = url.path
-        path = raw_path.decode("ascii")
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["http_version"] = version
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = url.query or b""
-        before = self.cycle
-        self.cycle = OneWriteCycle(
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        method, before = self.parser.get_method(), self.cycle
+        cycle: SmallCycle | OneWriteCycle
+        if (
+            self._small and self.url == PREDICT and method == b"POST" and self.predict is not None
+            and not self.expect_100_continue
+        ):  # fmt: skip
+            cycle = SmallCycle(self.headers, version, keep_alive)
+        else:
+            cycle = self._asgi_cycle(method, self.url, version, self.headers, keep_alive)
+        self.cycle = cycle
+        if before is not None and not before.response_complete:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))  # type: ignore[arg-type]
+            cycle.queued = True
+        elif type(cycle) is OneWriteCycle:
+            self._start_asgi_task(cycle, self.app)
+
+    def _asgi_cycle(self, method: bytes, target: bytes, version: str, headers: Headers, keep_alive: bool) -> OneWriteCycle:
+        url = httptools.parse_url(target)
+        path = url.path.decode("ascii")
+        scope: Any = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": "",
+            "headers": headers,
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+        }
+        cycle = OneWriteCycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -187,21 +232,83 @@ class GuardedProtocol(HttpToolsProtocol):
             default_headers=self.server_state.default_headers,
             message_event=Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
-        self.cycle.hang_up = self._hang_up
-        if before is None or before.response_complete:
-            task = self.loop.create_task(self.cycle.run_asgi(self.app))
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
+        cycle.hang_up = self._hang_up
+        return cycle
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        cycle.queued = False
+        if type(cycle) is not SmallCycle:
+            self._task(cycle.run_asgi(app))
+        elif not cycle.more_body:
+            self.loop.call_soon(self._answer, cycle)  # others come in between, and the stack stays low
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> Task[None]:
+        task = self.loop.create_task(work)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+        return task
+
+    def on_body(self, body: bytes) -> None:
+        cycle = self.cycle
+        if type(cycle) is SmallCycle:
+            cycle.body = cycle.body + body if cycle.body else body
         else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._stop_timer()
-        super().on_message_complete()
+        cycle = self.cycle
+        if type(cycle) is not SmallCycle:
+            super().on_message_complete()
+            return
+        cycle.more_body = False
+        if not cycle.queued:
+            self._whole = cycle
+
+    def _answer(self, cycle: SmallCycle) -> None:
+        """Answer a small prediction, whose body is there: now, or as soon as its models have answered."""
+        if cycle.disconnected or self.predict is None:
+            return
+        begun = self.predict.begin(cycle.headers, cycle.body)
+        if isinstance(begun, Page):
+            if self.flow.write_paused:
+                cycle.task = self._task(self._write_when_taken(cycle, begun))
+            else:
+                self._write(cycle, begun)
+        elif begun is not None:
+            cycle.task = self._task(self._write_later(cycle, begun))
+        else:
+            full = self._asgi_cycle(b"POST", PREDICT, cycle.version, cycle.headers, cycle.keep_alive)
+            full.body += cycle.body
+            full.more_body = False
+            full.message_event.set()
+            if self.cycle is cycle:
+                self.cycle = full
+            self._start_asgi_task(full, self.app)
+
+    async def _write_later(self, cycle: SmallCycle, begun: Coroutine[Any, Any, Page]) -> None:
+        page = await begun
+        if self.flow.write_paused and not cycle.disconnected:
+            await self.flow.drain()
+        self._write(cycle, page)
+
+    async def _write_when_taken(self, cycle: SmallCycle, page: Page) -> None:
+        await self.flow.drain()
+        self._write(cycle, page)
+
+    def _write(self, cycle: SmallCycle, page: Page) -> None:
+        if cycle.disconnected:
+            return
+        headers = [*self.server_state.default_headers, *head_of(page.body, b"application/json", page.headers)]
+        head, cycle.keep_alive = head_bytes(page.status, headers, cycle.keep_alive)
+        self.transport.write(head + page.body)
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self._hang_up()
+        self.on_response_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         """Answer what is no HTTP request, in the house's shape, and close."""
@@ -213,8 +320,7 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False  # an earlier request is being answered: the connection ends after it
             return
         if cycle is not None:
-            cycle.disconnected = True
-            cycle.message_event.set()
+            cycle.leave()
         own_id = request_id({})
         kind = {408: "too_slow", 431: "too_large"}.get(status, "invalid_request")
         body = encoded(ErrorAnswer(ErrorInfo(text, kind, None, status), own_id))
@@ -277,6 +383,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def guarded(limits: Callable[[], ServerSettings]) -> type[GuardedProtocol]:
-    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits)})
+def guarded(limits: Callable[[], ServerSettings], predict: PredictApi | None = None) -> type[GuardedProtocol]:
+    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. With `predict` it
+    answers small predictions itself; everything else goes to the application."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits), "predict": predict})

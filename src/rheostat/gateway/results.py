@@ -15,6 +15,7 @@ from rheostat.gateway.answer import (
     ErrorAnswer,
     ErrorInfo,
     Headers,
+    Page,
     PredictAnswer,
     PromiseAnswer,
     ResultInfo,
@@ -49,9 +50,9 @@ def row_answer(served: Served) -> PredictAnswer | PromiseAnswer | ErrorAnswer:
     return error_of(served.error, served.record.id, UNSET if promise is None else promised(promise))
 
 
-async def send_promise(send: Send, promise: Promise, request_id: str, headers: Headers) -> None:
-    """Send the 202 of a request that will be completed later."""
-    await _send_pending(send, promised(promise), request_id, 1, headers)
+def promise_page(promise: Promise, request_id: str, headers: Headers) -> Page:
+    """Return the 202 of a request that will be completed later."""
+    return _pending(promised(promise), request_id, 1, headers)
 
 
 class ResultsApi:
@@ -84,7 +85,8 @@ class ResultsApi:
         told = ResultInfo(result.id, RESULTS + result.id, result.state)
         if result.state == "pending":
             waited = self._router.clock.wall() - result.created
-            await _send_pending(send, told, result.request_id, int(min(LONGEST_WAIT_S, max(1.0, waited))), headers)
+            page = _pending(told, result.request_id, int(min(LONGEST_WAIT_S, max(1.0, waited))), headers)
+            await send_page(send, page.status, page.body, _JSON, page.headers)
         elif result.record is not None and result.prediction is not None:
             answer = answer_of(Served(structs.replace(result.record, id=result.request_id), result.prediction))
             headers += self._route_headers.of(result.record, answer.data.route_info.attempts)
@@ -97,7 +99,7 @@ class ResultsApi:
             await send_page(send, 410, encoded(ErrorAnswer(info, result.request_id, told)), _JSON, headers)
 
 
-async def _send_pending(send: Send, told: ResultInfo, request_id: str, wait_s: int, headers: Headers) -> None:
+def _pending(told: ResultInfo, request_id: str, wait_s: int, headers: Headers) -> Page:
     body = encoded(PromiseAnswer(0, request_id, None, told))
     more = [(b"location", (told.url or "").encode()), (b"retry-after", b"%d" % wait_s)]
-    await send_page(send, 202, body, _JSON, [*headers, *more])
+    return Page(202, body, [*headers, *more])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rheostat.config.load import Loaded
     from rheostat.config.schema import ServerSettings
     from rheostat.errors import ConfigError
+    from rheostat.gateway.predict import PredictApi
     from rheostat.router import Router
     from rheostat.telemetry import Masker
 
@@ -62,7 +63,7 @@ class GatewayServer:
         self._cut = asyncio.Event()
         self._socket = _listen(host or config.server.host, config.server.port if port is None else port)
         self.port: int = self._socket.getsockname()[1]
-        self._main = self._server(self.gateway)
+        self._main = self._server(self.gateway, self.gateway.predict)
         self._admin: _Server | None = None
         self._admin_socket: socket.socket | None = None
         self.admin_port: int | None = None
@@ -134,10 +135,10 @@ class GatewayServer:
     def _limits(self) -> ServerSettings:
         return self.router.config.server
 
-    def _server(self, app: Any) -> _Server:
+    def _server(self, app: Any, predict: PredictApi | None = None) -> _Server:
         config = uvicorn.Config(
-            app, loop="uvloop", http=guarded(self._limits), ws="none", lifespan="off", interface="asgi3", access_log=False,
-            log_config=None, log_level="error", proxy_headers=False, server_header=False, backlog=BACKLOG,
+            app, loop="uvloop", http=guarded(self._limits, predict), ws="none", lifespan="off", interface="asgi3",
+            access_log=False, log_config=None, log_level="error", proxy_headers=False, server_header=False, backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=_FLUSH_S,
         )  # fmt: skip
         return _Server(config)
