@@ -3,8 +3,8 @@
     python -m bench.cache [--distinct N]
 
 A router with one model that sleeps 20 ms in a thread. (1) How long a hit takes inside the gateway. (2) What a miss costs
-more than a route without a cache. (3) How many calls 1,000 equal requests of the same moment cause, of one tenant and of ten.
-(4) Memory, time of a look and counters over many distinct answers of 5 kB in a room of 100 MB.
+more than a route without a cache. (3) How many calls 1,000 equal requests of the same moment cause, of one tenant and of
+ten. (4) Memory, time of a look and counters over many distinct answers of 5 kB in a room of 100 MB.
 """
 
 from __future__ import annotations
