@@ -103,9 +103,14 @@ def consistency(
     )  # fmt: skip
 
 
+AGAIN = ("hit", "shared")
+
+
 def _unmixable(record: RouteRecord) -> str:
     if record.label is None:
         return "it ended without an answer"
+    if record.cache in AGAIN:
+        return "it was given the answer to another request"
     return "" if record.weights else "a preset answered"
 
 
@@ -114,6 +119,8 @@ def _undecidable(record: RouteRecord, way: Way | None, any_version: bool) -> str
         return f"route {record.route} is not in the config"
     if not any_version and record.policy_version != way.version:
         return f"served by policy version {record.policy_version or 'unknown'}, the config has {way.version}"
+    if record.cache in AGAIN:
+        return "it was given the answer to another request"
     if record.status in ("cancelled", "rejected") or not record.steps:
         return f"it was {record.status}"
     if "deadline passed" in record.fallback_reason:
