@@ -55,13 +55,15 @@ class InputTensor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def _numbers(self, row: Row) -> list[Any]:
         values: list[Any] = feature_vector(row, self.features)
-        whole = self.datatype in INTEGERS
+        if not all(map(math.isfinite, values)):  # JSON has no other numbers
+            name = next(name for name, value in zip(self.features, values, strict=True) if not math.isfinite(value))
+            raise ModelError("input_refused", f"feature {name!r} is missing or not finite")
+        if self.datatype not in INTEGERS:
+            return values
         for name, value in zip(self.features, values, strict=True):
-            if not math.isfinite(value):  # JSON has no other numbers
-                raise ModelError("input_refused", f"feature {name!r} is missing or not finite")
-            if whole and value != int(value):
+            if value != int(value):
                 raise ModelError("input_refused", f"feature {name!r} is no whole number: {value!r}")
-        return [int(value) for value in values] if whole else values
+        return [int(value) for value in values]
 
 
 _STATUS: Mapping[int, StatusKind] = {400: "misconfigured"}

@@ -39,24 +39,33 @@ def rows_of(tensors: Sequence[Tensor], parameters: Mapping[str, Any], most: int)
         raise BadRequest(f"the inputs have {shown(size)} rows; from 1 to {most} are taken, send more in parts", "inputs")
     if len(tensors) == 1 and tensors[0].datatype == "BYTES" and count(tensors[0].shape) == size:
         return list(tensors[0].values)
-    columns: dict[str, Sequence[Any]] = {}
+    rows: list[dict[str, Any]] = [{} for _ in range(size)]
+    known: set[str] = set()
     for tensor in tensors:
-        for name, column in _columns(tensor, size, parameters):
-            if name in columns:
-                raise BadRequest(f"two inputs name the feature {name[:80]!r}", "inputs")
-            columns[name] = column
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        names = _columns(tensor, size, parameters)
+        if not known.isdisjoint(names):
+            raise BadRequest(f"two inputs name the feature {next(name for name in names if name in known)[:80]!r}", "inputs")
+        known.update(names)
+        values, width = _values(tensor), len(names)
+        for index, row in enumerate(rows):
+            row.update(zip(names, values[index * width : (index + 1) * width], strict=True))
+    return rows
 
 
-def _columns(tensor: Tensor, size: int, parameters: Mapping[str, Any]) -> list[tuple[str, Sequence[Any]]]:
+def _values(tensor: Tensor) -> Sequence[Any]:
     values: Sequence[Any] = tensor.values
-    if tensor.datatype in FLOATS:
+    if tensor.datatype in FLOATS and not all(map(math.isfinite, values)):
         if any(map(math.isinf, values)):
             raise BadRequest(f"a number of {tensor.name!r} is not finite", "inputs")
-        values = [None if math.isnan(value) else value for value in values]
-    width = len(values) // size
+        return [None if math.isnan(value) else value for value in values]
+    return values
+
+
+def _columns(tensor: Tensor, size: int, parameters: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the features in a row of the tensor."""
+    width = len(tensor.values) // size
     if width == 1:
-        return [(tensor.name, values)]
+        return (tensor.name,)
     names = _names(tensor.parameters.get(NAMES, parameters.get(NAMES)))
     if len(tensor.shape) != 2 or len(names) != width or len(set(names)) != width:
         raise BadRequest(
@@ -64,7 +73,7 @@ def _columns(tensor: Tensor, size: int, parameters: Mapping[str, Any]) -> list[t
             f'for {width} features a row send [n, {width}] and the parameter `names` ("a,b"), {width} different ones',
             "inputs",
         )
-    return [(name, values[place::width]) for place, name in enumerate(names)]
+    return names
 
 
 def _names(given: Any) -> list[str]:

@@ -194,13 +194,7 @@ class InferenceService:
         response = self._messages.ModelInferResponse(model_name=answered.name, model_version=answered.version, id=asked.id)
         set_parameters(response.parameters, answered.parameters)
         add_tensors(response.outputs, response.raw_output_contents if raw else None, answered.outputs)
-        trailing = [("x-rheostat-request-id", call.id)]
-        if len(answered.served) == 1:
-            record = answered.served[0].record
-            attempts = sum(len(each.attempts) for each in record.outcomes)
-            headers = self._core.predict.route_headers.of(record, attempts)
-            trailing += [(name.decode(), value.decode()) for name, value in headers]
-        call.context.set_trailing_metadata(tuple(trailing))
+        call.context.set_trailing_metadata((("x-rheostat-request-id", call.id),))
         return response
 
 

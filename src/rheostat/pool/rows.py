@@ -28,6 +28,9 @@ def feature_vector(row: Any, names: Sequence[str]) -> list[float]:
     """Return one row's features in the order of `names`."""
     if not isinstance(row, Mapping):
         raise ModelError("input_refused", f"expected a mapping with the features {list(names)}, got {type(row).__name__}")
+    plain: list[Any] = [row.get(name) for name in names]
+    if set(map(type, plain)) == {float}:
+        return plain
     values: list[float] = []
     for name in names:
         value = row.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,7 +53,7 @@ def to_json(tensor: Tensor) -> dict[str, Any]:
 
 def _flat(data: list[Any], shape: Sequence[int]) -> list[Any] | None:
     """Return the values of flat data, or of data nested as `shape` says; None when the nesting is another."""
-    if not any(isinstance(value, list) for value in data):
+    if list not in set(map(type, data)):
         return data
     rows: list[Any] = [data]
     for size in shape:
@@ -70,7 +71,8 @@ def _check(name: str, datatype: str, values: Sequence[Any]) -> None:
         if not all(isinstance(value, bool) for value in values):
             raise TensorError(f"expected true or false in {name!r}, got {shown(values)}")
     elif datatype in FLOATS:
-        if not all(_finite(value) for value in values):
+        plain = set(map(type, values)) == {float}
+        if not all(map(math.isfinite if plain else _finite, values)):
             raise TensorError(f"expected finite numbers in {name!r}, got {shown(values)}")
     else:
         low, high = RANGES[datatype]
