@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from typing import Annotated
 
 import typer
@@ -33,9 +34,13 @@ def serve(
 
     from rheostat.config import load_config
     from rheostat.gateway.server import run
+    from rheostat.pool.processors import processors
+    from rheostat.pool.worker.limits import THREAD_VARIABLES
     from rheostat.telemetry import Masker
     from rheostat.telemetry.service_log import configure
 
+    for variable in THREAD_VARIABLES:  # libraries count the machine's processors, not those of the container
+        os.environ.setdefault(variable, str(processors()))
     loaded = load_config(config)
     masker = Masker(loaded.secrets)
     try:

@@ -18,6 +18,7 @@ from rheostat.gateway.admin import MIN_SECRET, AdminApp, is_open
 from rheostat.gateway.app import Gateway
 from rheostat.gateway.grpc_server import GrpcServer
 from rheostat.gateway.protocol import guarded
+from rheostat.pool.threads import threads_told
 
 if TYPE_CHECKING:
     from rheostat.config.load import Loaded
@@ -144,6 +145,7 @@ class GatewayServer:
         return _Server(config)
 
     def _tell(self) -> None:
+        _log.info("%s", threads_told(self.router.plan.pool.models))
         host = self._socket.getsockname()[0]
         _log.info("serving on http://%s:%d", host, self.port)
         if self.grpc_port is not None:

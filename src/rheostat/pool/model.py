@@ -83,7 +83,7 @@ class Model:
         self.origin = origin
         self.workers = workers
         if workers is not None:
-            workers.on_back, workers.on_lost = self._partly_back, self._partly_gone
+            workers.on_back = self._partly_back
         self.breaker: BreakerState = CLOSED
         self.breaker_settings = settings.breaker or BreakerSettings()
         self.ramp: RampState | None = None
@@ -350,11 +350,7 @@ class Model:
         """Take note that a process is in service again while the share `kept` of them served: it gets its part gradually."""
         if self.breaker.name == "closed" and self.share(now) > kept:  # else the ramp begins when that closes
             self.ramp = ramps.begun(self.settings.ramp, now, kept)
-        self.on_change()
-
-    def _partly_gone(self) -> None:
-        """Take note that a process has ended."""
-        self.on_change()
+            self.on_change()
 
     def _bound_by(self, places: int) -> None:
         """Give a local model as many places as it has threads or processes; what its breaker allows beyond them may wait."""

@@ -31,7 +31,7 @@ class Workers:
 
     A call goes to a process that has nothing to do, else it waits in order; one whose caller leaves before it was begun
     is never computed. Rows of a process that ends get `crashed`. When a process is in service again after a gap,
-    `on_back` is called with the share of them that served meanwhile and the time; `on_lost` when one has ended.
+    `on_back` is called with the share of them that served meanwhile and the time.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class Workers:
         self.settings = worker
         self.labels: tuple[str, ...] | None = None
         self.on_back: Callable[[float, float], None] = lambda _share, _now: None
-        self.on_lost: Callable[[], None] = lambda: None
         self._clock = clock
         self._line = Line()
         self._starter = Starter(greeting, unchanged, self._line.free, clock)
@@ -176,7 +175,6 @@ class Workers:
         wait = self._expected_s(self._clock.monotonic())
         if wait > WAIT_S:
             self._line.fail(f"no process serves now: {self.why}", wait)
-        self.on_lost()
 
     def _expected_s(self, now: float) -> float:
         """Return the seconds until a process should take calls; 0 when one does."""
