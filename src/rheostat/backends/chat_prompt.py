@@ -32,5 +32,5 @@ def messages(system: str, row: Row) -> list[Mapping[str, Any]]:
         ModelError: `input_refused` when the row is nothing JSON can carry.
     """
     text = text_of(row) or (row if isinstance(row, str) else encode(row).decode())
-    said: list[Mapping[str, Any]] = [{"role": "user", "content": well_formed(text)}]
+    said: list[Mapping[str, Any]] = [{"role": "user", "content": str(well_formed(text))}]
     return [{"role": "system", "content": system}, *said] if system else said

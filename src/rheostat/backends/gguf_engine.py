@@ -2,15 +2,20 @@
 
 The engine computes `parallel` requests at a time, each in a slot that keeps what it has computed of its last prompt. A
 thread belongs to each slot, so that whoever waits for one waits here and can leave. A request is stopped between two tokens,
-or between two parts of a prompt.
+or between two parts of a prompt. A crash of native code ends the process, and a forked copy of it must end by `os._exit`, as
+those of multiprocessing do.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -53,10 +58,17 @@ class Engine:
         with engine_socket() as path:  # llama.cpp insists on one; afterwards it leads nowhere
             self._server = _served(settings, path)
             self.answers = answer_tokens(path, chat, answers)
-        self.threads = ThreadPoolExecutor(settings.parallel, thread_name_prefix=f"gguf-{settings.file.name}")
-        self.slots: SimpleQueue[int] = SimpleQueue()
-        for slot in range(settings.parallel):
-            self.slots.put(slot)
+        self._entry = threading.Lock()
+        self._line: SimpleQueue[Turn[Any] | None] = SimpleQueue()
+        self._threads = [
+            # None that the interpreter waits for when it ends: it would wait for whole answers.
+            threading.Thread(target=_serve, args=(slot, self._line), name=f"gguf-{settings.file.name}", daemon=True)
+            for slot in range(settings.parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._at_exit = partial(_close, weakref.ref(self))
+        atexit.register(self._at_exit)
 
     def begin(self, work: Callable[[Turn[T]], T]) -> Turn[T]:
         """Let `work` have a turn as soon as a slot is free.
@@ -67,12 +79,12 @@ class Engine:
         if os.getpid() != self._pid:
             told = "the process was forked after the model was opened, which llama.cpp does not survive: open it afterwards"
             raise ModelError("unavailable", told)
-        try:
-            if not self.closed:
-                return Turn(self, work)
-        except RuntimeError:  # its threads have ended since
-            pass
-        raise _closed()
+        turn = Turn(self, work)
+        with self._entry:
+            if self.closed:
+                raise _closed()
+            self._line.put(turn)
+        return turn
 
     def ask(self, turn: Turn[Any], body: Mapping[str, Any], hear: Callable[[Chunk], None]) -> None:
         """See `Turn.ask`."""
@@ -108,19 +120,28 @@ class Engine:
 
     def close(self) -> None:
         """Stop what runs, and free the memory; returns when that is done."""
-        self.closed = True
+        self._end()
         if os.getpid() == self._pid:
-            self.threads.shutdown(wait=True)
-        self._let_go()
+            for thread in self._threads:
+                thread.join()
+        self._server = None
 
     def __del__(self) -> None:
-        self._let_go()
+        if hasattr(self, "_at_exit"):
+            self._end()
 
-    def _let_go(self) -> None:
-        server = getattr(self, "_server", None)
-        if server is not None and os.getpid() != self._pid:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))  # freeing it here would wait for threads that are not here
-        self._server = None
+    def _end(self) -> None:
+        if os.getpid() != self._pid:
+            if not self.closed:  # freeing it would wait for threads that are not here
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._server))
+            self.closed = True
+            return
+        atexit.unregister(self._at_exit)
+        with self._entry:
+            if not self.closed:
+                self.closed = True
+                for _ in self._threads:
+                    self._line.put(None)
 
 
 class Turn(Generic[T]):
@@ -131,7 +152,7 @@ class Turn(Generic[T]):
         self._engine = engine
         self._work = work
         self._slot = -1
-        self.future: Future[T] = engine.threads.submit(self._run)
+        self.future: Future[T] = Future()
 
     def ask(self, body: Mapping[str, Any], hear: Callable[[Chunk], None]) -> None:
         """Ask for a chat completion; `hear` gets its chunks, and may raise to end it.
@@ -146,12 +167,26 @@ class Turn(Generic[T]):
         self.stopped = True
         self.future.cancel()
 
-    def _run(self) -> T:
-        self._slot = self._engine.slots.get()
+    def run(self, slot: int) -> None:
+        """Do the work in this slot."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        self._slot = slot
         try:
-            return self._work(self)
-        finally:
-            self._engine.slots.put(self._slot)
+            self.future.set_result(self._work(self))
+        except BaseException as error:  # whoever waits for it hears of it
+            self.future.set_exception(error)
+
+
+def _serve(slot: int, line: SimpleQueue[Turn[Any] | None]) -> None:
+    while (turn := line.get()) is not None:
+        turn.run(slot)
+        del turn  # or the engine would be kept until the next one comes
+
+
+def _close(engine: weakref.ref[Engine]) -> None:
+    if (alive := engine()) is not None:
+        alive.close()
 
 
 def _served(settings: EngineSettings, path: str) -> Any:
@@ -167,11 +202,12 @@ def _served(settings: EngineSettings, path: str) -> Any:
     params.endpoint_metrics = True
     params.fit_params = params.warmup = False  # the context is what the config says, and the contract check warms up
     params.cache_ram_mib = 0  # prompts of the past would be kept beside the slots, 8 GiB of them
-    params.verbosity = -1
+    params.verbosity = 1  # errors
     try:
         return xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"llama.cpp cannot open it ({error})") from None
+        told = "llama.cpp cannot open it, and says why in the log: the file is broken, or its chat template"
+        raise ValueError(f"{told} ({error})") from None
 
 
 def _refused(said: Chunk) -> ModelError:
