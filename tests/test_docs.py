@@ -6,14 +6,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 import yaml
 
 from rheostat.config import load_config
 from rheostat.errors import FAILURES, ConfigError
-from rheostat.policies import KINDS, parse_policy
+from rheostat.policies import KINDS, Balance, live_of, parse_policy
+from rheostat.policies.rules import LOAD
 from rheostat.testing import step
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -62,6 +63,22 @@ def test_the_table_of_failures_is_the_codes() -> None:
                       (DOCS / "reference" / "failures.md").read_text(), re.MULTILINE)  # fmt: skip
     told = {kind: (*(word == "yes" for word in words), int(status)) for kind, *words, status in rows}
     assert told == {kind: (rule.retryable, rule.counts, rule.final, rule.status) for kind, rule in FAILURES.items()}
+
+
+def test_the_guide_of_load_shows_configs_ways_and_metrics_that_are_there(tmp_path: Path) -> None:
+    guide = (DOCS / "guides" / "load.md").read_text()
+    blocks = re.findall(r"```yaml load\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == guide.count("```yaml") == 3
+    for block in blocks:
+        (tmp_path / "rheostat.yaml").write_text(block)
+        loaded = load_config(str(tmp_path / "rheostat.yaml"))
+        assert live_of(loaded.policies["default"])
+    assert set(re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE)) == set(get_args(get_type_hints(Balance)["choose"]))
+    counted = (DOCS.parent / "src" / "rheostat" / "telemetry" / "metrics.py").read_text()
+    assert all(f'"{name}"' in counted for name in re.findall(r"`(rheostat_\w+)`", guide))
+    fields = re.search(r"`pool.NAME` has (.*?) \(", guide, re.DOTALL)
+    assert fields is not None
+    assert set(re.findall(r"`(\w+)`", fields[1])) == LOAD
 
 
 def test_links_between_pages_lead_somewhere() -> None:
