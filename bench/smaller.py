@@ -1,7 +1,8 @@
-"""What is lost and gained by a smaller model? `python -m bench.smaller [distil] [quantize]`
+"""What is lost and gained by a smaller model? `python -m bench.smaller [distil] [quantize] [images]`
 
 distil: a student from a frozen MiniLM's answers, without any label, on SST-2 and Banking77, beside the same student fitted
-on the right labels. quantize: MiniLM with 8-bit weights under the same head, on SST-2.
+on the right labels. quantize: MiniLM with 8-bit weights under the same head, on SST-2. images: on MNIST, a small net that
+learned from a convolutional net's answers, each with 8-bit weights too, asked one image at a time as they are served.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from bench import digit_models
 from bench.embeddings import CACHE, embed, encoder_folder
 from bench.fits import fit_logistic
 from bench.labelled import SPLITS, why_absent
 from bench.pools import Pool, outcomes, train_pool
 from rheostat.lab.outcomes import OutcomesTable
 from rheostat.lab.smaller import Smaller, compare, distil, quantize_file, with_model
+from rheostat.pool.onnx_session import open_session
 from rheostat.pool.onnx_tokens import TextEncoder
 
 SETS = ("sst2", "banking77")
@@ -30,13 +33,17 @@ _HEAD = "| set | made | large | small | small - large | agreement | size | speed
 
 def main(arguments: Sequence[str]) -> int:
     """Run the named parts, both by default; return the exit status."""
-    unknown = [name for name in arguments if name not in ("distil", "quantize")]
+    unknown = [name for name in arguments if name not in ("distil", "quantize", "images")]
     if unknown:
-        print(f"unknown part {unknown[0]!r}; known: distil, quantize")
+        print(f"unknown part {unknown[0]!r}; known: distil, quantize, images")
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     lines, told = [_HEAD, "|" + "---|" * 9], []
-    for name in SETS:
+    if not arguments or "images" in arguments:
+        absent = digit_models.why_absent()
+        told += [] if absent is None else [absent]
+        lines += _images() if absent is None else []
+    for name in SETS if not arguments or {"distil", "quantize"} & set(arguments) else ():
         absent = why_absent(name)
         if absent is not None:
             told.append(absent)
@@ -105,6 +112,56 @@ def _quantized(name: str, pool: Pool) -> str:
     return _line(
         name, "MiniLM with 8-bit weights", compare(wide, "float32", "int8", sizes=sizes, waits=(waits[0], waits[1]))
     )
+
+
+def _images() -> list[str]:
+    """The net and its student, in 32 and in 8 bits."""
+    folder = digit_models.digit_models(_tell)
+    paths = {name: folder / f"{name}.onnx" for name in ("large", "student")}
+    for name in ("large", "student"):
+        paths[f"{name}-int8"] = FOLDER / f"{name}-int8.onnx"
+        quantize_file(paths[name], paths[f"{name}-int8"])
+    digits = {split: part for split, part in digit_models.read_digits().items() if split != "train"}
+    images = np.concatenate([part[0] for part in digits.values()]).astype(np.float32)[:, None, None] / np.float32(255)
+    truth = np.concatenate([part[1] for part in digits.values()]).astype(np.int32)
+    waits, scores = {}, {}
+    for name, path in paths.items():
+        session = open_session(path, 1, "path")
+        logits, waits[name] = _one_by_one(session, images)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        scores[name] = powers / powers.sum(axis=1, keepdims=True)
+    table = OutcomesTable(
+        ids=np.array([f"{number}" for number in range(len(truth))], dtype=object), labels=digit_models.LABELS, truth=truth,
+        split=np.repeat(np.array([1, 2], np.int8), [len(part[1]) for part in digits.values()]),
+        columns={}, model_info={},
+    )  # fmt: skip
+    for name in ("large", "large-int8", "student", "student-int8"):
+        cost = 100.0 * float(waits[name].mean() / waits["large"].mean())
+        table = with_model(table, name, scores[name], cost=cost, latency_s=waits[name])
+    made = {
+        "student": "student of the net",
+        "large-int8": "the net, 8-bit weights",
+        "student-int8": "student, 8-bit weights",
+    }
+    lines = []
+    for name, said in made.items():
+        part = replace(table, columns={each: table.columns[each] for each in (name, "large")})
+        sizes = (paths["large"].stat().st_size, paths[name].stat().st_size)
+        lines.append(_line("MNIST", said, compare(part, "large", name, sizes=sizes)))
+    return lines
+
+
+def _one_by_one(session: Any, images: Any) -> tuple[Any, Any]:
+    name = session.get_inputs()[0].name
+    for image in images[:50]:
+        session.run(None, {name: image})
+    logits, waits = [], []
+    for image in images:
+        began = time.perf_counter()
+        (said,) = session.run(None, {name: image})
+        waits.append(time.perf_counter() - began)
+        logits.append(said[0])
+    return np.array(logits, dtype=np.float64), np.array(waits)
 
 
 def _timed(encoder: TextEncoder, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float64]]:
