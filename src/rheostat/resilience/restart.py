@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 FIRST_S = 0.5
-STEADY_S = 30.0
+STEADY_S = 10.0
 """The pause after a second end in a row, in seconds; how long a process lives to begin anew."""
 
 
