@@ -82,7 +82,7 @@ def test_in_a_list_each_row_has_its_own_answer_or_error(gateway: ServerHandle) -
     items = [row(file_of(10)), row(b"nothing"), row(file_of(220)), {"data": "a text"}, row(plain(600))]
     status, answer = Client(gateway.url).ask({"items": items})
     assert status == 200
-    said = [each.get("data", {}).get("final_label") or each["error"]["type"] for each in answer["data"]]
+    said = [each.get("data", {}).get("final_label") or each["error"]["type"] for each in answer["items"]]
     assert said == ["dark", "input_refused", "light", "input_refused", "input_too_large"]
 
 
