@@ -73,3 +73,39 @@ def _save(path: Path, nodes: list[Any], inputs: list[tuple[str, Any, list[Any]]]
     graph = helper.make_graph(nodes, "net", given, [logits], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     path.write_bytes(model.SerializeToString())
+
+
+def torch_net() -> Any:
+    """The net of `write_net` as a module."""
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(1, 2)
+
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            line: torch.Tensor = self.line(image.mean(dim=(1, 2, 3))[:, None])
+            return line
+
+    return Net()
+
+
+def write_torch_weights(path: Path) -> None:
+    """Logits (0, 4 * mean - 2)."""
+    from safetensors.numpy import save_file
+
+    weights = {"line.weight": np.array([[0.0], [4.0]], np.float32), "line.bias": np.array([0.0, -2.0], np.float32)}
+    save_file(weights, str(path))
+
+
+def write_sklearn(path: Path) -> str:
+    """A classifier over four numbers; returns the hash of its file."""
+    import hashlib
+
+    import joblib  # type: ignore[import-untyped]
+    from sklearn.linear_model import LogisticRegression
+
+    x = np.array([[0.0] * 4, [0.1] * 4, [0.9] * 4, [1.0] * 4])
+    joblib.dump(LogisticRegression().fit(x, ["dark", "dark", "light", "light"]), path)
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -181,3 +181,31 @@ def test_the_config_says_where_a_mistake_is(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").touch()
     with pytest.raises(ConfigError, match=r"line 7: models.m.prepare.image.size: `size` is \[width, height\]"):
         load_config(str(tmp_path / "rheostat.yaml"))
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {max_rows: 4}"])
+def test_a_torch_module_gets_the_arrays_of_images(tmp_path: Path, batch: str) -> None:
+    pytest.importorskip("torch")
+    arrays.write_torch_weights(tmp_path / "w.safetensors")
+    model = f"backend: torch, module: 'tests.prepare.arrays:torch_net', weights: w.safetensors, {LABELS}, {IMAGE}{batch}"
+
+    async def scene(router: Router) -> None:
+        found = await answers(router, [png(shade) for shade in range(0, 250, 25)])
+        expected = arrays.net_answers([shade / 255 for shade in range(0, 250, 25)])
+        assert [each.record.confidence for each in found] == pytest.approx(expected, abs=1e-5)
+
+    served(tmp_path, f"m: {{{model}}}", scene)
+    with pytest.raises(ConfigError, match="set exactly one of them"):
+        served(tmp_path, f"m: {{{model}, features: [a]}}", scene)
+
+
+def test_a_scikit_learn_model_gets_flat_arrays(tmp_path: Path) -> None:
+    digest = arrays.write_sklearn(tmp_path / "m.joblib")
+    flat = "prepare: {image: {size: [2, 2], colour: grey, layout: flat}}"
+    model = f"backend: sklearn, path: m.joblib, trusted: true, sha256: {digest}, {flat}"
+
+    async def scene(router: Router) -> None:
+        found = await answers(router, [png(0), png(255)])
+        assert [each.record.label for each in found] == ["dark", "light"]
+
+    served(tmp_path, f"m: {{{model}}}", scene)

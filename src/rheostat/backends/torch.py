@@ -228,7 +228,7 @@ class _Argument(NamedTuple):
 
 def _source(settings: TorchModel, module: Any, base: str) -> Input:
     if settings.prepare is not None and settings.prepare.image is not None:
-        return ArrayInput("image", _Argument.type, None)
+        return ArrayInput("image", _Argument().type, None)
     if settings.tokenizer is None:
         return FeatureInput([_Argument()], settings.features)
     takes = inspect.signature(module.forward).parameters
