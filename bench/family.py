@@ -3,11 +3,13 @@
 Four classifiers of 112 MiB that share all but their last layer and head (`bench.encoder_net`) are opened in two processes
 each: from one weight store, and as separate copies (`load_state_dict`, as usual). Memory is proportional set size (PSS), so
 that a page shared by two processes counts half in each; what the processes take before they load a model is told apart.
-Answers are timed in CPU seconds, shared and separate weights in turns within one process.
+Answers are timed in CPU seconds, shared and separate weights in turns within one process. `python -m bench.family workers`
+opens them as the gateway does for `workers: 2`: see `bench.family_workers`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import torch
 from safetensors.torch import load_file
 
 from bench.encoder_net import LABELS, Classifier, random_state, tuned, write, write_tokenizer
+from bench.family_workers import table
 from rheostat.backends.torch import TorchClassifier, TorchModel
 from rheostat.weights import WeightStore
 
@@ -131,6 +134,9 @@ def main(arguments: Sequence[str]) -> int:
             store.add(write(folder / f"v{number}.safetensors", tuned(base, number)), f"v{number}")
         size = (folder / "v0.safetensors").stat().st_size / 2**20
         kept = sum(path.stat().st_size for path in (folder / "store" / "blobs").glob("*/*")) / 2**20
+        if arguments[:1] == ["workers"]:
+            asyncio.run(table(folder))
+            return 0
         print(f"{VARIANTS} variants of {size:.0f} MiB in {PROCESSES} processes; on disk {kept:.0f} MiB "
               f"instead of {VARIANTS * size:.0f}\n")  # fmt: skip
         print(

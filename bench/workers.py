@@ -30,7 +30,7 @@ from bench.reload import SECRET, start
 from bench.residency import ROW, write_model
 from rheostat.backends.python import PythonModel
 from rheostat.clock import SystemClock
-from rheostat.pool.worker import message
+from rheostat.pool.worker import arena
 from rheostat.pool.worker.settings import WorkerSettings
 from rheostat.pool.worker.workers import Workers
 
@@ -70,22 +70,21 @@ class Load:
         self.session, self.url = session, url
         self.statuses: Counter[int | str] = Counter()
         self.by: Counter[str] = Counter()
-        self.times: list[tuple[float, float]] = []  # when it was sent, seconds
+        self.times: list[tuple[float, float, str]] = []  # when it was sent, seconds, how it ended
         self.done = False
 
     async def one(self, number: int) -> None:
         """Send one request."""
-        began = time.perf_counter()
+        began, what = time.perf_counter(), "nothing"
         try:
             async with self.session.post(f"{self.url}/v1/predict", json={"data": f"row {number}"}) as answer:
                 body = await answer.json()
                 self.statuses[answer.status] += 1
-                if answer.status == 200:
-                    told = body["data"]["route_info"]
-                    self.by[how(told)] += 1
+                what = how(body["data"]["route_info"]) if answer.status == 200 else str(answer.status)
+                self.by[what] += 1
         except aiohttp.ClientError as error:
             self.statuses[type(error).__name__] += 1
-        self.times.append((began, time.perf_counter() - began))
+        self.times.append((began, time.perf_counter() - began, what))
 
     async def run(self) -> None:
         """Send until told to stop, late ones at once."""
@@ -149,8 +148,10 @@ async def kill(count: int) -> None:
         finally:
             process.terminate()
             await process.wait()
-    near = sorted(took for sent, took in load.times if any(at - 0.1 <= sent <= at + 1.0 for at in killed_at))
-    far = sorted(took for sent, took in load.times if not any(at - 0.1 <= sent <= at + 3.0 for at in killed_at))
+    slow = Counter(what for _, took, what in load.times if took > 0.5)
+    print("slower than 0.5 s: " + (told(slow) or "none"))
+    near = sorted(took for sent, took, _ in load.times if any(at - 0.1 <= sent <= at + 1.0 for at in killed_at))
+    far = sorted(took for sent, took, _ in load.times if not any(at - 0.1 <= sent <= at + 3.0 for at in killed_at))
     sent = sum(load.statuses.values())
     print(f"\n{count} process(es), {sent} requests, {KILLS} kills: " + told(load.statuses))
     print(f"answered: {told(load.by)}")
@@ -178,19 +179,19 @@ async def rows() -> None:
         (Path(name) / "bench_workers_models.py").write_text(MODELS)
         settings = PythonModel(callable="bench_workers_models:seen", probe=["hello"])
         workers, _ = await Workers.open("m", settings, WorkerSettings(), name, SystemClock())
-        usual = message.SHARED_FROM
+        usual = arena.SHARED_FROM
         try:
             for size in SIZES:
                 array = np.zeros(size // 4, dtype=np.float32)
                 found = []
                 for row in (array, array.tobytes()):
                     for least in (1 << 40, 1):
-                        message.SHARED_FROM = least
+                        arena.SHARED_FROM = least
                         found.append(await timed(workers, row))
-                    message.SHARED_FROM = usual
+                    arena.SHARED_FROM = usual
                 print(f"| {size >> 10} | " + " | ".join(f"{1e6 * each:.0f}" for each in found) + " |", flush=True)
         finally:
-            message.SHARED_FROM = usual
+            arena.SHARED_FROM = usual
             await workers.aclose()
     print(f"shared memory is used from {usual >> 10} KiB on")
 

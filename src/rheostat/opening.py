@@ -28,7 +28,7 @@ from rheostat.pool.residency import Residency
 from rheostat.pool.shape import any_shape, shape_of
 from rheostat.pool.stamp import file_bytes, stamp
 from rheostat.pool.worker.settings import WorkerSettings
-from rheostat.pool.worker.workers import Workers
+from rheostat.pool.worker.workers import PATIENCE_S, Workers
 from rheostat.signals import calibrated, load_calibrator
 
 APART_S = 0.01
@@ -98,8 +98,9 @@ async def _apart(name: str, settings: ModelSettings, loaded: Loaded, worker: Wor
     """Open it in processes of its own, of which the first holds it to its contract; this one never has it in memory."""
     then = stamp(settings, loaded.base)
     clock = SystemClock()
+    patience_s = 0.0 if settings.peers or settings.lighter is not None else PATIENCE_S  # another one can answer at once
     workers, found = await Workers.open(
-        name, settings, worker, loaded.base, clock, lambda: stamp(settings, loaded.base) == then
+        name, settings, worker, loaded.base, clock, lambda: stamp(settings, loaded.base) == then, patience_s
     )
     try:
         check = _check(settings, workers)

@@ -30,9 +30,9 @@ HERE = str(Path(__file__).parent)
 
 
 @asynccontextmanager
-async def workers(function: str = "told", **given: Any) -> AsyncIterator[Workers]:
+async def workers(function: str = "told", patience_s: float = 10.0, **given: Any) -> AsyncIterator[Workers]:
     settings = PythonModel(callable=f"worker_models:{function}", probe=["hello"])
-    made, _ = await Workers.open("m", settings, WorkerSettings(**given), HERE, SystemClock())
+    made, _ = await Workers.open("m", settings, WorkerSettings(**given), HERE, SystemClock(), patience_s=patience_s)
     try:
         yield made
     finally:
@@ -48,7 +48,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 
 async def pid_of(made: Workers) -> int:
-    (reply,) = await made.apredict(["who"], 5.0)
+    (reply,) = await made.apredict(["who"], 20.0)
     assert isinstance(reply, Prediction)
     found: int = reply.output["pid"]
     return found
@@ -76,7 +76,7 @@ def test_rows_of_every_kind_arrive_as_they_are_and_large_ones_are_not_copied() -
                 "a\ud800",
                 {1, 2}.pop,
             ]
-            replies = await made.apredict(sent, 5.0)
+            replies = await made.apredict(sent, 20.0)
             rows = [reply.output["row"] for reply in replies if isinstance(reply, Prediction)]
             assert rows[:4] == ["text", {"a": 1.5, "b": None}, [1, "x"], 200_000]
             assert rows[4] == ["float32", [300_000], float(large.sum()), False]  # it lies where the gateway put it
@@ -92,8 +92,8 @@ def test_a_killed_process_loses_what_it_had_begun_and_nothing_else() -> None:
     async def body() -> None:
         async with workers() as made:
             pid = await pid_of(made)
-            begun = asyncio.ensure_future(made.apredict(["slow"], 5.0))
-            waiting = [asyncio.ensure_future(made.apredict([str(number)], 5.0)) for number in range(20)]
+            begun = asyncio.ensure_future(made.apredict(["slow"], 20.0))
+            waiting = [asyncio.ensure_future(made.apredict([str(number)], 20.0)) for number in range(20)]
             await asyncio.sleep(0.05)
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(ModelError, match="SIGKILL") as caught:
@@ -112,12 +112,12 @@ def test_a_stuck_process_is_replaced_and_a_stopped_one_too() -> None:
     async def body() -> None:
         async with workers(stuck=0.3) as made:
             with pytest.raises(ModelError, match="did not answer within") as caught:
-                await made.apredict(["hang"], 5.0)
+                await made.apredict(["hang"], 20.0)
             assert caught.value.kind == "timeout"
             pid = await pid_of(made)
             os.kill(pid, signal.SIGSTOP)
             with pytest.raises(ModelError, match="did not answer within"):
-                await made.apredict(["x"], 5.0)
+                await made.apredict(["x"], 20.0)
             assert gone(pid)
             assert await pid_of(made) != pid
             assert made.restarts["stuck"] == 2
@@ -127,7 +127,7 @@ def test_a_stuck_process_is_replaced_and_a_stopped_one_too() -> None:
 
 def test_a_crash_loop_waits_longer_every_time_and_calls_fail_at_once() -> None:
     async def body() -> None:
-        async with workers() as made:
+        async with workers(patience_s=2.0) as made:
             back: list[float] = []
             made.on_back = lambda kept, _now: back.append(kept)
             failed = []
@@ -152,11 +152,11 @@ def test_a_crash_loop_waits_longer_every_time_and_calls_fail_at_once() -> None:
 def test_a_call_that_nobody_waits_for_is_never_begun() -> None:
     async def body() -> None:
         async with workers() as made:
-            first = asyncio.ensure_future(made.apredict(["slow"], 5.0))
+            first = asyncio.ensure_future(made.apredict(["slow"], 20.0))
             await asyncio.sleep(0.05)
-            left = asyncio.ensure_future(made.apredict(["hang"], 5.0))
+            left = asyncio.ensure_future(made.apredict(["hang"], 20.0))
             late = asyncio.ensure_future(made.apredict(["hang"], 0.1))
-            after = asyncio.ensure_future(made.apredict(["after"], 5.0))
+            after = asyncio.ensure_future(made.apredict(["after"], 20.0))
             await asyncio.sleep(0.01)
             left.cancel()
             await first
@@ -172,7 +172,7 @@ def test_limits_are_those_of_the_real_process() -> None:
     async def body() -> None:
         cpu = min(os.sched_getaffinity(0))
         async with workers("limits", cpus=(cpu,), nice=7, threads=3) as made:
-            (reply,) = await made.apredict(["x"], 5.0)
+            (reply,) = await made.apredict(["x"], 20.0)
             assert isinstance(reply, Prediction)
             assert reply.output == {"cpus": [cpu], "nice": os.nice(0) + 7, "threads": "3"}
 
@@ -183,16 +183,16 @@ def test_memory_has_a_ceiling_and_a_process_that_holds_much_is_relieved() -> Non
     async def body() -> None:
         async with workers(memory="256MiB") as made:
             with pytest.raises(ModelError, match="MemoryError"):
-                await made.apredict(["much"], 5.0)
+                await made.apredict(["much"], 20.0)
             pid = await pid_of(made)
             assert made.restarts["ended"] == 0  # an allocation failed, not the process
-            await made.apredict(["half"], 5.0)
+            await made.apredict(["half"], 20.0)
             assert await pid_of(made) == pid
         async with workers(memory="256MiB") as made:
             pid = await pid_of(made)
-            await made.apredict(["nearly all"], 5.0)
+            await made.apredict(["nearly all"], 20.0)
             while made.restarts["memory"] == 0:
-                await made.apredict(["between"], 5.0)  # served all the time
+                await made.apredict(["between"], 20.0)  # served all the time
                 await asyncio.sleep(0.01)
             assert await pid_of(made) != pid
             assert made.restarts == {"ended": 0, "stuck": 0, "memory": 1, "start": 0}

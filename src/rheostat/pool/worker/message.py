@@ -12,7 +12,8 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Reply, Row
-from rheostat.pool.worker.arena import SHARED_FROM, Arena
+from rheostat.pool.worker import arena as memory
+from rheostat.pool.worker.arena import Arena
 from rheostat.types import Prediction
 from rheostat.types.text import well_formed
 
@@ -78,7 +79,7 @@ class Writer:
         if self._arena is not None:
             self._arena.clear()
         payload = self._encoder.encode([row if type(row) is str else self._lifted(row) for row in rows])
-        if len(payload) >= SHARED_FROM and (place := self._place(payload)) is not None:
+        if len(payload) >= memory.SHARED_FROM and (place := self._place(payload)) is not None:
             payload = self._forms.encode(place)
             return HEAD.pack(len(payload), PLACED) + payload
         return HEAD.pack(len(payload), 0) + payload
@@ -133,7 +134,7 @@ class Writer:
         return data if place is None else Ext(_BYTES, self._forms.encode(place))
 
     def _place(self, data: bytes | memoryview) -> Place | None:
-        if self._arena is None or len(data) < SHARED_FROM:
+        if self._arena is None or len(data) < memory.SHARED_FROM:
             return None
         start = self._arena.put(data)
         return None if start is None else Place(start, len(data))

@@ -18,8 +18,8 @@ from rheostat.pool.worker.seat import REASONS, Seat
 from rheostat.pool.worker.settings import WorkerSettings
 from rheostat.pool.worker.starter import Starter
 
-WAIT_S = 2.0
-"""While no process serves, a call waits this long at most for one that is expected; beyond it, it fails at once."""
+PATIENCE_S = 2.0
+"""While no process serves, calls wait this long at most, and half of their own time, for one that is expected."""
 
 
 def _nothing() -> bool:
@@ -35,7 +35,13 @@ class Workers:
     """
 
     def __init__(
-        self, name: str, worker: WorkerSettings, greeting: Hello, unchanged: Callable[[], bool], clock: Clock
+        self,
+        name: str,
+        worker: WorkerSettings,
+        greeting: Hello,
+        unchanged: Callable[[], bool],
+        patience_s: float,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.settings = worker
@@ -45,6 +51,9 @@ class Workers:
         self._line = Line()
         self._starter = Starter(greeting, unchanged, self._line.free, clock)
         self._closed = False
+        self._patience_s = patience_s
+        self._in_vain = False  # calls have waited long enough for a process
+        self._look: asyncio.TimerHandle | None = None
         self._seats = [
             Seat(name, self._starter, float(worker.backoff), clock, self._came, self._gone) for _ in range(worker.count)
         ]
@@ -52,14 +61,19 @@ class Workers:
     @classmethod
     async def open(
         cls, name: str, settings: ModelSettings, worker: WorkerSettings, base: str, clock: Clock,
-        unchanged: Callable[[], bool] = _nothing,
+        unchanged: Callable[[], bool] = _nothing, patience_s: float = PATIENCE_S,
     ) -> tuple[Workers, Ready]:  # fmt: skip
         """Start the processes; return when every one of them has loaded the model, and the first has kept its contract.
+
+        Args:
+            unchanged: says whether the files of the model are still those of the first process.
+            patience_s: how long a call waits at most while no process serves; 0: it fails at once, so that another model
+                can answer.
 
         Raises:
             ConfigError, ContractError: the model cannot be used; no process is left.
         """
-        made = cls(name, worker, hello(name, settings, worker, base), unchanged, clock)
+        made = cls(name, worker, hello(name, settings, worker, base), unchanged, patience_s, clock)
         first, *others = made._seats
         try:
             first.take(await made._starter.start(), gap=False)
@@ -115,7 +129,7 @@ class Workers:
     def wait_s(self, now: float) -> float:
         """Return the seconds until a process is expected, if none serves and a call would not wait for it; else 0."""
         wait = self._expected_s(now)
-        return wait if wait > WAIT_S else 0.0
+        return wait if wait > self._patience_s or self._in_vain else 0.0
 
     def out(self, now: float) -> str:
         """Say why calls are not taken now; empty when they are."""
@@ -136,10 +150,13 @@ class Workers:
         if not self._line.ask(job):
             now = self._clock.monotonic()
             wait = self._expected_s(now)
-            if self._closed or wait > min(timeout_s, WAIT_S):
+            patience = min(0.5 * timeout_s, self._patience_s)
+            if self._closed or wait > patience:
                 why = "the model is closed" if self._closed else self.out(now) or f"no process serves now: {self.why}"
                 raise ModelError("unavailable", why, retry_after_s=wait)
             self._line.wait(job)
+            if wait and self._look is None:
+                self._look = loop.call_later(patience, self._looked)
         timer = loop.call_later(timeout_s, _late, answer, timeout_s) if timeout_s < 1e6 else None
         try:
             return await answer
@@ -150,6 +167,8 @@ class Workers:
     async def aclose(self) -> None:
         """End every process; one that does not leave within 2 seconds is killed."""
         self._closed = True
+        if self._look is not None:
+            self._look.cancel()
         self._line.fail("the model is closed")
         await asyncio.gather(*(seat.aclose() for seat in self._seats), return_exceptions=True)
 
@@ -165,6 +184,7 @@ class Workers:
         }
 
     def _came(self, process: Process, gap: bool) -> None:
+        self._in_vain = False
         self._line.forget_gone()
         self._line.free(process)
         if gap:
@@ -173,7 +193,15 @@ class Workers:
     def _gone(self) -> None:
         self._line.forget_gone()
         wait = self._expected_s(self._clock.monotonic())
-        if wait > WAIT_S:
+        if wait > self._patience_s:
+            self._line.fail(f"no process serves now: {self.why}", wait)
+
+    def _looked(self) -> None:
+        """A call has waited long enough for a process: unless one serves, nobody waits any longer until one does."""
+        self._look = None
+        wait = self._expected_s(self._clock.monotonic())
+        if wait:
+            self._in_vain = True
             self._line.fail(f"no process serves now: {self.why}", wait)
 
     def _expected_s(self, now: float) -> float:
