@@ -92,6 +92,9 @@ def schema_of(document: dict[str, Any], name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
 
 
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a?"]}
+
+
 def test_the_openapi_document_describes_what_is_really_said(gateway: ServerHandle) -> None:
     document = ask(gateway.url, "/openapi.json").json
     assert document["openapi"] == "3.1.0"
@@ -102,6 +105,8 @@ def test_the_openapi_document_describes_what_is_really_said(gateway: ServerHandl
         ("BatchAnswer", ask(gateway.url, body={"items": [{"data": "a"}, {"data": None}]})),
         ("ErrorAnswer", ask(gateway.url, body={"data": None})),
         ("ErrorAnswer", ask(gateway.url, "/nowhere")),
+        ("InferResponse", ask(gateway.url, "/v2/models/default/infer", body={"inputs": [TENSOR]})),
+        ("InferError", ask(gateway.url, "/v2/models/default/infer", body={"inputs": []})),
     ]
     for name, reply in said:
         jsonschema.validate(reply.json, schema_of(document, name))
@@ -116,7 +121,10 @@ def test_every_page_of_the_document_exists(gateway: ServerHandle) -> None:
     for path, methods in ask(gateway.url, "/openapi.json").json["paths"].items():
         for method in methods:
             reply = ask(gateway.url, path, method=method.upper())
-            if "{" in path:  # the page is there, the thing of this name is not
+            if path.startswith("/v2/models"):
+                assert reply.status in (400, 404)
+                assert "no route and no model" in reply.json["error"] or method == "post"
+            elif "{" in path:  # the page is there, the thing of this name is not
                 assert (reply.status, reply.error["message"]) == (404, "there is no such result")
             else:
                 assert reply.status not in (404, 405)
