@@ -13,8 +13,11 @@ import yaml
 
 from rheostat.config import load_config
 from rheostat.errors import FAILURES, ConfigError
+from rheostat.gateway.handle import ServerHandle
 from rheostat.policies import KINDS, Balance, live_of, parse_policy
 from rheostat.policies.rules import LOAD
+from rheostat.pool import ModelSettings
+from rheostat.resilience.residency import MemorySettings
 from rheostat.testing import step
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -119,3 +122,27 @@ def test_the_guide_of_testing_runs(tmp_path: Path) -> None:
     assert len(files) == 6
     told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", guide, re.MULTILINE))))
     assert told == {kind.__name__ for kind in get_args(step.AnyStep)}
+
+
+def test_the_guide_of_models_in_memory_runs(tmp_path: Path) -> None:
+    guide = (DOCS / "guides" / "models-in-memory.md").read_text()
+    for name, body in re.findall(r"```\w+ file=(\S+)\n(.*?)```", guide, re.DOTALL):
+        (tmp_path / name.replace("my_models", "memory_models")).write_text(body.replace("my_models", "memory_models"))
+    path = tmp_path / "rheostat.yaml"
+    path.write_text(path.read_text().replace("port: 9090", "port: 0") + "server: {port: 0}\n")
+    models = load_config(str(path)).config.models
+    assert [models[name].preload for name in ("french", "german")] == [False, True]
+    (table,) = re.findall(r"\| setting \|.*?\n\n", guide, re.DOTALL)
+    known = {*ModelSettings.__struct_fields__, *(f"memory.{each}" for each in MemorySettings.__struct_fields__)}
+    assert set(re.findall(r"^\| `([\w.]+)", table, re.MULTILINE)) < known
+    (shown,) = re.findall(r"```\n(model .*?)```", guide, re.DOTALL)
+    with ServerHandle(str(path)) as handle:
+        for verb in re.findall(r"^rheostat models.*$", guide, re.MULTILINE):
+            command = [*verb.split()[1:], "--config", str(path), "--admin", str(handle.admin_url)]
+            ran = subprocess.run(
+                [sys.executable, "-m", "rheostat", *command], capture_output=True, text=True, check=False, cwd=tmp_path
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            if verb == "rheostat models":
+                words = [[line.split()[index] for index in (0, 1, 2)] for line in ran.stdout.splitlines()]
+                assert words == [[line.split()[index] for index in (0, 1, 2)] for line in shown.splitlines()]

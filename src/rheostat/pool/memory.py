@@ -7,8 +7,9 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rheostat.pool.cgroup import Group, groups
 from rheostat.resilience.residency import MemorySettings, Room
@@ -127,7 +128,7 @@ def settle_heaps() -> None:
     (below 64 MiB each) nor when it is asked to (`malloc_trim`). And there are as many heaps as processors, not eight times
     as many: every model leaves a few small buffers among long-lived ones, and each heap grows by such gaps of its own.
     """
-    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    option = _of_c("mallopt")
     if option is not None:
         option(_M_MMAP_THRESHOLD, _LARGE)
         option(_M_ARENA_MAX, os.cpu_count() or 1)
@@ -148,9 +149,16 @@ def give_back(before: int, expected: int) -> int:
 
 def trim() -> None:
     """Return to the system what this process has freed and keeps for itself, also on a CUDA device that torch uses."""
-    of_c = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
-    if of_c is not None:
-        of_c(0)
+    give = _of_c("malloc_trim")
+    if give is not None:
+        give(0)
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
+
+
+@cache
+def _of_c(name: str) -> Any:
+    """A function of the C library, or None: glibc has these, musl has not. Each look for it makes classes that only a
+    search for cycles finds again."""
+    return getattr(ctypes.CDLL(None), name, None)
