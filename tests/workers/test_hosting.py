@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
 import signal
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from PIL import Image
 
 from rheostat.backends.interpreter import holds
 from rheostat.config import load_config
@@ -142,6 +146,43 @@ def test_a_coroutine_gets_no_process_and_leaves_none(tmp_path: Path) -> None:
     async def body() -> None:
         with pytest.raises(ConfigError, match="or on the event loop, not in a process"):
             await Router.open(path)
+
+    run(body)
+
+
+def test_labels_that_differ_leave_no_process(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, 'callable: "said:told", labels: ["said", "other"], workers: 2', "labels: [said, third]\n" + ROUTES
+    )
+    with pytest.raises(ConfigError):
+        load_config(path)
+    path = written(tmp_path, 'callable: "said:labelled", workers: 2', "labels: [said, third]\n" + ROUTES)
+    (tmp_path / "said.py").write_text(
+        MODULE + "def labelled(rows): return told(rows)\nlabelled.labels = ('said', 'other')\n"
+    )
+
+    async def body() -> None:
+        with pytest.raises(ConfigError, match="missing third; not listed: other"):
+            await Router.open(path)
+        assert psutil.Process().children() == []
+
+    run(body)
+
+
+def test_what_is_wrapped_around_other_models_is_wrapped_around_these(tmp_path: Path) -> None:
+    image = "prepare: {image: {size: [8, 8], colour: grey, layout: flat}}"
+    path = written(tmp_path, f'callable: "said:bright", workers: 1, {image}, calibration: c.json')
+    (tmp_path / "said.py").write_text(MODULE + "def bright(rows): return [('white', float(r.mean()) * 0.8) for r in rows]\n")
+    (tmp_path / "c.json").write_text('{"method": "temperature", "t": 2.0}')
+    picture = io.BytesIO()
+    Image.new("RGB", (20, 10), "white").save(picture, "PNG")
+
+    async def body() -> None:
+        async with routing(path) as router:
+            served = await router.serve(router.request({"image": b64encode(picture.getvalue()).decode()}))
+            assert served.prediction is not None, served.error
+            assert served.prediction.label == "white"
+            assert served.prediction.confidence == pytest.approx(1 / (1 + (0.2 / 0.8) ** 0.5))
 
     run(body)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,6 +146,29 @@ def test_a_crash_loop_waits_longer_every_time_and_calls_fail_at_once() -> None:
             assert "status 3" in state["why"]
             assert made.wait_s(time.monotonic()) > 0.0
             assert back == [0.0] * (crashed - 1)
+
+    run(body)
+
+
+def test_nothing_is_left_of_processes_that_are_gone() -> None:
+    async def body() -> None:
+        async with workers(count=2, backoff=0.01) as made:
+            await made.apredict([b"x" * 100_000], 20.0)
+            before = len(os.listdir("/proc/self/fd"))
+            for life in range(8):
+                asked = [asyncio.ensure_future(made.apredict([row], 20.0)) for row in ("slow", "a", "exit", "b")]
+                if life % 2:
+                    asked[0].cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
+                while made.up < 2:
+                    await asyncio.sleep(0.01)
+            status = made.status(time.monotonic())
+            assert [each["state"] for each in status["processes"]] == ["idle", "idle"]
+            assert status["waiting"] == 0
+            assert made.restarts["ended"] >= 4
+            assert len(psutil.Process().children()) == 2
+            assert len(os.listdir("/proc/self/fd")) == before
+        assert psutil.Process().children() == []
 
     run(body)
 

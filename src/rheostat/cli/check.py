@@ -64,8 +64,14 @@ async def _opened(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def _seen(model: Model) -> dict[str, Any]:
-    runs = "elsewhere" if model.remote else ("on the event loop" if model.inline else "in a thread")
-    return {"runs": runs, "latency_s": model.latency_s or None, "labels": list(model.labels or ())}
+    count = model.workers.count if model.workers is not None else 0
+    where = {
+        "remote": "elsewhere",
+        "inline": "on the event loop",
+        "thread": "in a thread",
+        "process": f"in {count} process{'es' if count > 1 else ''} of its own",
+    }
+    return {"runs": where[model.runs], "latency_s": model.latency_s or None, "labels": list(model.labels or ())}
 
 
 def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any]:

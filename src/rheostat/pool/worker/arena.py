@@ -53,3 +53,4 @@ class Arena:
         """Give the memory back, as far as this process holds it."""
         os.close(self.fd)
         self.view.release()
+        self._map.close()  # it holds another descriptor
