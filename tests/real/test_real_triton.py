@@ -1,6 +1,7 @@
 """The Open Inference Protocol backend against a real Triton Inference Server."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from rheostat.backends.inference import InferenceModel, InputTensor
 from rheostat.backends.inference_classifier import InferenceClassifier
 from rheostat.errors import ContractError, ModelError
 from rheostat.pool.backend import Reply
+from rheostat.router import Router
 from rheostat.types import Prediction
 
 if not triton.installed():
@@ -159,6 +161,43 @@ def test_a_model_is_unloaded_and_loaded_and_load_true_brings_it_back(root: str) 
         await backend.acheck(5.0)
         await backend.aclose()
         await loads.aclose()
+
+    asyncio.run(go())
+
+
+BATCHED = """
+models:
+  texts: {{backend: inference_protocol, base_url: "{url}", model: texts, input: {{name: TEXT}}, output: PROBS,
+          labels: [even, odd], batch: {{max_rows: 16, max_wait: 5ms, instances: 2}}, breaker: {{failureThreshold: 0}}}}
+routes: {{default: {{policy: texts, deadline: 20s, fallback: {{retry: 0}}}}}}
+"""
+
+
+def test_requests_share_calls_and_each_gets_its_own_answer_beside_bad_ones(root: str, tmp_path: Path) -> None:
+    (tmp_path / "rheostat.yaml").write_text(BATCHED.format(url=root))
+    rows = ["raise" if number % 50 == 7 else "x" * (1 + number * number % 31) for number in range(200)]
+
+    async def go() -> None:
+        router = await Router.open(str(tmp_path / "rheostat.yaml"))
+        try:
+            served = await asyncio.gather(*(router.serve(router.request(row)) for row in rows))
+            for row, each in zip(rows, served, strict=True):
+                if row == "raise":
+                    assert each.error is not None
+                    assert each.record.outcomes[0].attempts[0].failure is not None
+                    assert each.record.outcomes[0].attempts[0].failure.kind == "upstream_error"
+                else:
+                    assert each.prediction is not None, each.error
+                    assert each.prediction.label == ("even" if len(row) % 2 == 0 else "odd")
+            page = router.metrics.render().decode()
+            calls, inferred = (
+                float(re.findall(rf'^rheostat_batch_{name}_total\{{model="texts"\}} (\S+)$', page, re.MULTILINE)[0])
+                for name in ("executions", "inferences")
+            )
+            assert inferred >= 200
+            assert calls < inferred / 4, "requests went one by one"
+        finally:
+            await router.aclose()
 
     asyncio.run(go())
 

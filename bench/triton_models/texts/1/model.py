@@ -1,4 +1,7 @@
-"""Says whether a text's length is even or odd; sleeps as long as the file `$RHEOSTAT_SLEEP` says, in seconds a batch."""
+"""Says whether a text's length is even or odd; a request with the text `raise` fails.
+
+A batch sleeps as long as the file `$RHEOSTAT_SLEEP` says, in seconds.
+"""
 
 import os
 import sys
@@ -20,6 +23,8 @@ class TritonPythonModel:
         return [self._answer(pb_utils.get_input_tensor_by_name(request, "TEXT").as_numpy()) for request in requests]
 
     def _answer(self, texts):
+        if b"raise" in texts:
+            return pb_utils.InferenceResponse([], error=pb_utils.TritonError("a text says: raise"))
         even = np.array([[len(text.decode()) % 2 == 0] for text in texts[:, 0]])
         logits = np.where(np.hstack([even, ~even]), 2.0, -1.0).astype(np.float32)
         parts = np.exp(logits)
