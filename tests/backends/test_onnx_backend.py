@@ -213,6 +213,28 @@ def test_an_encoder_and_a_head_batch_without_padding_leaking_in(encoder: Path) -
     assert [each.confidence for each in together] == pytest.approx([each.confidence for each in alone], abs=1e-5)
 
 
+def mapped(folder: Path) -> bool:
+    return "trunk.bin" in "".join(line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line)
+
+
+def test_weights_beside_the_file_may_be_shared(encoder: Path) -> None:
+    given = {"path": "trunk.onnx", "tokenizer": "tokenizer.json", "head": "head.onnx", "output": "logits"}
+    rows = ["good", "bad film", "film good bad"]
+    apart = OnnxModel(**given).open(str(encoder)).predict(rows)  # type: ignore[union-attr,arg-type]
+    assert not mapped(encoder)
+    backend = OnnxModel(**given, share=True).open(str(encoder))  # type: ignore[arg-type]
+    assert mapped(encoder)
+    assert backend.predict(rows) == apart  # type: ignore[union-attr]
+    backend.close()  # type: ignore[union-attr]
+    assert not mapped(encoder)
+
+
+def test_there_has_to_be_something_to_share(tmp_path: Path) -> None:
+    identity(tmp_path / "m.onnx", 2)
+    with pytest.raises(ConfigError, match=r"share: the weights of m\.onnx stand in it; save it with external data"):
+        OnnxModel(path="m.onnx", labels=("a", "b"), share=True).open(str(tmp_path))
+
+
 def test_text_is_cut_at_max_length(encoder: Path) -> None:
     settings = OnnxModel(path="trunk.onnx", tokenizer="tokenizer.json", head="head.onnx", output="logits", max_length=4)
     cut = settings.open(str(encoder)).predict(["good good good good " + "bad " * 50])[0]  # type: ignore[union-attr]

@@ -32,7 +32,9 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     encoder whose mean-pooled, length-1 embedding the head classifies. Labels come from `<path>.json` (`{"labels":
     [...]}`), from the file's metadata or from the config, in the order of the outputs. `threads` compute one call.
     Up to `chunk` rows go through the file at a time; an 8-bit file made by dynamic quantisation scales its numbers by what
-    else goes with a row and needs `chunk: 1`.
+    else goes with a row and needs `chunk: 1`. With `share`, weights in an external-data file beside `path` are mapped as
+    they are: models and processes that name the same file have it in memory once, but calls of several rows take up to two
+    and a half times as long, as ONNX Runtime cannot arrange the weights for speed.
     """
 
     path: str
@@ -43,6 +45,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     threads: int = 1
     chunk: int = 64
     max_length: int = 256
+    share: bool = False
 
     takes_arrays: ClassVar[bool] = True
 
@@ -60,7 +63,7 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.max_length < 2:
             raise _refusal("max_length", f"expected 2 or more tokens, got {self.max_length}")
         path = Path(base, self.path)
-        session = open_session(path, self.threads, "path")
+        session = open_session(path, self.threads, "path", self.share)
         if self.tokenizer is not None:
             source: Input = token_input(Path(base, self.tokenizer), session, self.max_length)
         else:

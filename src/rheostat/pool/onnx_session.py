@@ -1,4 +1,4 @@
-"""An ONNX file opened for one thread a call, its weights shared between processes where the file allows it."""
+"""An ONNX file opened for one thread a call, its weights shared between models and processes where that is wanted."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from rheostat.errors import ConfigError, Problem
 _EXTERNAL_MARK = b"\n\x08location\x12"
 
 
-def open_session(path: Path, threads: int, field: str) -> Any:
+def open_session(path: Path, threads: int, field: str, share: bool = False) -> Any:
     """Return an `onnxruntime.InferenceSession` on the CPU with `threads` (>= 1) threads inside one call.
 
-    Weights that lie in an external-data file are left unpacked, so that every process maps the same pages. Reading an
-    ONNX file runs no code of it.
+    Reading an ONNX file runs no code of it.
 
     Args:
         field: the config field that names the file, for errors.
+        share: leave weights that lie in an external-data file unpacked, so that all who use it map the same pages.
 
     Raises:
-        ConfigError: there is no such file, or it is no ONNX model.
+        ConfigError: there is no such file, it is no ONNX model, or there is nothing to share.
     """
     import onnxruntime
 
@@ -35,7 +35,10 @@ def open_session(path: Path, threads: int, field: str) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if _has_external_data(path):
+    if share:
+        if not _has_external_data(path):
+            told = f"the weights of {path.name} stand in it; save it with external data, or remove `share`"
+            raise ConfigError([Problem("share", None, told)])
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
