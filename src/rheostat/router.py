@@ -134,7 +134,7 @@ class Router:
         lane = plan.lanes.get(route)
         if lane is not None:
             caching = self.caching
-            if lane.route.fallback.later or (lane.cache is not None and (caching.shared is not None or len(caching.flights))):
+            if lane.route.fallback.later or (lane.cache is not None and (caching.shared is not None or caching.flights)):
                 return False  # something is written down, looked up elsewhere, or waited for
             models = plan.pool.models
             for name in lane.route.links:

@@ -11,6 +11,7 @@ import re2
 from msgspec import Struct
 
 from rheostat.policies.base import History, Policy, left_to, require
+from rheostat.policies.plain_condition import plain_condition
 from rheostat.types import Context, Decision, Decline
 from rheostat.types.text import normalise_text
 
@@ -67,6 +68,7 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         self.__dict__["roots"] = tuple((root, fields_read(sources, root)) for root in VARIABLES if root in roots)
         self.__dict__["load"] = load_read(sources) if "pool" in roots else ()
         self.__dict__["scope"] = _context_class() if roots else None
+        self.__dict__["memo_key"] = f"rules:{id(self)}"
         self.__dict__["reads_text"] = any(rule.words() or rule.matches for rule in self.rules)
 
     def signals(self) -> tuple[str, ...]:
@@ -77,46 +79,55 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=
         return self.load  # type: ignore[attr-defined, no-any-return]
 
     def decide(self, ctx: Context, history: History) -> Decision:
-        memo_key = f"rules:{id(self)}"
-        hit: _Compiled | None
-        if memo_key in ctx.memo:
-            hit = ctx.memo[memo_key]
-        else:
-            hit = ctx.memo[memo_key] = self._first(ctx)
+        memo, key = ctx.memo, self.memo_key  # type: ignore[attr-defined]
+        hit: _Compiled | None = memo[key] if key in memo else memo.setdefault(key, self._first(ctx))
         if hit is None:
-            return Decline("no rule holds")
+            return _NONE
         return left_to(hit.use, ctx, history, hit.reason, self.name)
 
     def _first(self, ctx: Context) -> _Compiled | None:
-        scope = self.scope(variables=_variables(ctx, self.roots)) if self.roots else None  # type: ignore[attr-defined]
         text = ctx.request.text
         if self.normalise and self.reads_text:  # type: ignore[attr-defined]
             text = normalise_text(text)
+        scope: Any = None
+        rule: _Compiled
         for rule in self.compiled:  # type: ignore[attr-defined]
-            if rule.holds(text, scope):
-                return rule  # type: ignore[no-any-return]
+            if not rule.fits(text):
+                continue
+            holds = rule.plain(ctx) if rule.plain is not None else None
+            if holds is None and rule.program is not None:
+                if scope is None:
+                    scope = self.scope(variables=_variables(ctx, self.roots))  # type: ignore[attr-defined]
+                holds = rule.holds(scope)
+            if holds is not False:
+                return rule
         return None
+
+
+_NONE: Final = Decline("no rule holds")
 
 
 class _Compiled:
     """A rule ready to be tried."""
 
-    __slots__ = ("pattern", "program", "reason", "use", "words")
+    __slots__ = ("pattern", "plain", "program", "reason", "use", "words")
 
     def __init__(self, rule: Rule, index: int, normalise: bool) -> None:
         self.use = rule.use
         self.program = rule.__dict__["program"]
+        self.plain = plain_condition(rule.when) if rule.when is not None else None
         self.words = tuple(normalise_text(word) if normalise else word for word in rule.words())
         self.pattern = compile_pattern(rule.matches, normalise) if rule.matches is not None else None
         self.reason = f"rule '{rule.name or index + 1}'"
 
-    def holds(self, text: str, scope: Any) -> bool:
+    def fits(self, text: str) -> bool:
+        """Whether the text has what `contains` and `matches` ask for."""
         if self.words and not any(word in text for word in self.words):
             return False
-        if self.pattern is not None and self.pattern.search(text.encode("utf-8", "replace").decode()) is None:
-            return False
-        if self.program is None:
-            return True
+        return self.pattern is None or self.pattern.search(text.encode("utf-8", "replace").decode()) is not None
+
+    def holds(self, scope: Any) -> bool:
+        """Whether `when` holds."""
         try:
             return self.program.execute(scope) is True
         except KeyError:  # the request does not carry the field
