@@ -184,6 +184,13 @@ def test_a_message_that_is_none_or_too_large_is_the_clients_mistake(client: Clie
     assert client.refused("RepositoryModelLoad")[0] == "UNIMPLEMENTED"
 
 
+def test_tensors_in_shared_memory_are_refused_by_name(client: Client) -> None:
+    message = request({"inputs": [texts("a")]})
+    message.inputs[0].parameters["shared_memory_region"].string_param = "region"
+    code, details = client.refused("ModelInfer", message)
+    assert (code, details) == ("INVALID_ARGUMENT", "classification and tensors in shared memory are not served")
+
+
 def test_a_compressed_message_is_refused_before_it_is_unpacked(client: Client) -> None:
     call = client.channel.unary_unary(f"/{SERVICE}/ModelInfer")
     with pytest.raises(grpc.RpcError) as told:

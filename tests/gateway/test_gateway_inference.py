@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rheostat.gateway.handle import ServerHandle
 
@@ -121,6 +123,16 @@ def test_features_come_as_tensors_and_as_a_named_matrix(gateway: ServerHandle) -
             400,
             "classification",
         ),
+        (
+            {"inputs": [{"name": "t", "datatype": "FP32", "shape": [1], "parameters": {"shared_memory_region": "r"}}]},
+            400,
+            "shared memory",
+        ),
+        ({"inputs": [{"name": "t", "datatype": "FP32", "shape": [2, 0], "data": []}]}, 400, "the shape [2, 0]"),
+        ({"inputs": [texts("a")], "id": 5}, 400, "id: expected str"),
+        ({"inputs": [texts("a")], "outputs": [{"name": "label", "parameters": None}]}, 400, "parameters: expected object"),
+        (b'{"inputs":[{"name":"t","datatype":"FP32","shape":[1],"data":[NaN]}]}', 400, "malformed"),
+        (b'{"inputs":[{"name":"t","datatype":"BYTES","shape":[1],"data":["\\ud800"]}]}', 400, "whole characters"),
         (b'{"inputs":[]}' + b" " * 20_001, 413, "too large"),
     ],
 )
@@ -136,6 +148,50 @@ def test_a_lie_about_the_length_of_the_json_is_refused(gateway: ServerHandle, le
     status, answer = infer(gateway.url, {"inputs": [texts("a")]}, inference_header_content_length=length)
     assert status == 400
     assert "Inference-Header-Content-Length" in answer["error"]
+
+
+NUMBER = st.one_of(st.none(), st.booleans(), st.integers(-3, 60), st.integers(), st.floats(), st.text(max_size=3))
+JSON = st.recursive(
+    NUMBER, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=3), inner))
+)
+TENSOR = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.one_of(st.sampled_from(["text", "a", ""]), JSON),
+        "datatype": st.one_of(st.sampled_from(["BYTES", "FP32", "FP64", "INT8", "UINT64", "BOOL", "FP16"]), JSON),
+        "shape": st.one_of(st.lists(st.integers(-1, 4), max_size=3), JSON),
+        "data": st.one_of(st.lists(st.one_of(st.text(max_size=3), st.floats(), st.integers()), max_size=4), JSON),
+        "parameters": st.one_of(st.fixed_dictionaries({"binary_data_size": st.integers(-1, 12)}), JSON),
+    },
+)
+BODY = st.fixed_dictionaries(
+    {"inputs": st.one_of(st.lists(TENSOR, max_size=3), JSON)},
+    optional={"id": JSON, "outputs": st.one_of(st.lists(st.fixed_dictionaries({"name": JSON})), JSON), "parameters": JSON},
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(body=BODY, rest=st.binary(max_size=12), lie=st.sampled_from([None, 0, 0, 0, 1, -1, 5]), cut=st.integers(0, 3))
+def test_no_body_is_an_internal_error(
+    gateway: ServerHandle, body: dict[str, Any], rest: bytes, lie: int | None, cut: int
+) -> None:
+    head = json.dumps(body).encode()
+    raw = (head + rest)[: len(head) + len(rest) - cut]
+    headers = {} if lie is None else {"inference_header_content_length": str(len(head) + lie)}
+    status, _, content = send(gateway.url, "/v2/models/default/infer", raw, content_type="application/json", **headers)
+    assert status in (200, 400, 413), (status, content)
+    if status == 200:
+        assert content.startswith(b'{"model_name":')
+    else:
+        assert set(json.loads(content)) == {"error"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(raw=st.binary(max_size=60), length=st.one_of(st.none(), st.text("0123456789 +-x,", max_size=4)))
+def test_no_bytes_are_an_internal_error(gateway: ServerHandle, raw: bytes, length: str | None) -> None:
+    headers = {} if length is None else {"inference_header_content_length": length}
+    status, _, _ = send(gateway.url, "/v2/models/default/infer", raw, content_type="application/octet-stream", **headers)
+    assert status == 400
 
 
 def test_its_own_time_limit_and_names_that_are_not_there(gateway: ServerHandle) -> None:

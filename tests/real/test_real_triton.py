@@ -165,6 +165,37 @@ def test_a_model_is_unloaded_and_loaded_and_load_true_brings_it_back(root: str) 
     asyncio.run(go())
 
 
+def test_rows_are_answered_or_say_why_while_the_model_is_unloaded_and_loaded(root: str) -> None:
+    async def go() -> list[Reply]:
+        backend, replies = opened(root, load=True), list[Reply]()
+
+        async def asking() -> None:
+            while True:
+                try:
+                    replies.extend(await backend.apredict(["ab", "abc", ""], 5.0))
+                except ModelError as error:
+                    replies.append(error)
+                await asyncio.sleep(0.002)
+
+        tasks = [asyncio.create_task(asking()) for _ in range(4)]
+        for _ in range(2):
+            await asyncio.gather(backend.aunload(20.0), backend.aload(20.0), return_exceptions=True)
+            await backend.aload(20.0)
+            await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        ended = await backend.apredict(["ab", "abc"], 10.0)
+        await backend.aclose()
+        assert [reply.label for reply in ended if isinstance(reply, Prediction)] == ["even", "odd"]
+        return replies
+
+    replies = asyncio.run(go())
+    kinds = {reply.kind if isinstance(reply, ModelError) else "answered" for reply in replies}
+    assert "answered" in kinds
+    assert kinds <= {"answered", "misconfigured", "upstream_error", "overloaded"}, kinds
+
+
 BATCHED = """
 models:
   texts: {{backend: inference_protocol, base_url: "{url}", model: texts, input: {{name: TEXT}}, output: PROBS,

@@ -25,6 +25,7 @@ def serve(
 ) -> None:
     """Serve a config over HTTP until SIGTERM or Ctrl-C; SIGHUP or a change of the file reloads it.
 
+    With `server.grpc_port` the Open Inference Protocol is served over gRPC too.
     Requests in flight finish before it stops. A bad change keeps the old config in force, and the log says why.
 
     Example: `rheostat serve rheostat.yaml --port 8080`, then

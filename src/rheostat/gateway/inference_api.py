@@ -202,18 +202,23 @@ def _asked(body: bytes, found: Mapping[bytes, bytes], name: str, version: str) -
     try:
         head, rest = split(body, given.decode("latin-1") if given is not None else None)
         asked = _decoder.decode(head)
+        for each in asked.inputs:
+            given_parameters = each.get("parameters") if isinstance(each, Mapping) else None
+            if isinstance(given_parameters, Mapping):
+                check_form("inputs", given_parameters)
         inputs = read_tensors(asked.inputs, rest)
     except TensorError as error:
         raise BadRequest(str(error), "inputs") from None
     except RecursionError:
         raise BadRequest("the JSON is nested too deep") from None
     except msgspec.ValidationError as error:
-        raise explained(error, "") from None
+        wrong = explained(error, "")
+        raise BadRequest(f"{wrong.param}: {wrong}" if wrong.param else str(wrong), wrong.param) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is no inference request in JSON: {error}") from None
+        raise BadRequest(f"the body is no inference request in JSON (UTF-8, whole characters only): {error}") from None
     binary = {"": _flag(asked.parameters, "binary_data_output", default=False)}
     for output in asked.outputs:
-        check_form(output.name, output.parameters)
+        check_form("outputs", output.parameters)
         binary[output.name] = _flag(output.parameters, "binary_data", default=binary[""])
     outputs = tuple(dict.fromkeys(output.name for output in asked.outputs))
     return Asked(name, version, asked.id, asked.parameters, inputs, outputs), binary

@@ -29,10 +29,10 @@ def check_wanted(names: Iterable[str]) -> None:
             raise BadRequest(f"there is no output {name[:80]!r}; there are {', '.join(OUTPUTS)}", "outputs")
 
 
-def check_form(name: str, parameters: Container[str]) -> None:
-    """Raise `BadRequest` when the parameters of a wanted output ask for a form that is not served."""
+def check_form(place: str, parameters: Container[str]) -> None:
+    """Raise `BadRequest` when the parameters of the tensor at `place` ask for a form that is not served."""
     if "classification" in parameters or "shared_memory_region" in parameters:
-        raise BadRequest("outputs by classification or in shared memory are not served", f"outputs.{name[:80]}")
+        raise BadRequest("classification and tensors in shared memory are not served", place)
 
 
 def tensors_of(served: Sequence[Served], wanted: Sequence[str], labels: Sequence[str]) -> list[Tensor]:

@@ -67,7 +67,7 @@ def _columns(tensor: Tensor, size: int, parameters: Mapping[str, Any]) -> Sequen
     if width == 1:
         return (tensor.name,)
     names = _names(tensor.parameters.get(NAMES, parameters.get(NAMES)))
-    if len(tensor.shape) != 2 or len(names) != width or len(set(names)) != width:
+    if not width or len(tensor.shape) != 2 or len(names) != width or len(set(names)) != width:
         raise BadRequest(
             f"{tensor.name!r} has the shape {shown(list(tensor.shape))}: one value a row is [n] or [n, 1]; "
             f'for {width} features a row send [n, {width}] and the parameter `names` ("a,b"), {width} different ones',

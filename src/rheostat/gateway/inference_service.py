@@ -204,12 +204,14 @@ def _asked(message: Any) -> Asked:
     Raises:
         BadRequest: with the reason.
     """
+    for tensor in message.inputs:
+        check_form("inputs", tensor.parameters)
+    for output in message.outputs:
+        check_form("outputs", output.parameters)
     try:
         inputs = from_messages(message.inputs, message.raw_input_contents)
     except TensorError as error:
         raise BadRequest(str(error), "inputs") from None
-    for output in message.outputs:
-        check_form(output.name, output.parameters)
     outputs = tuple(dict.fromkeys(output.name for output in message.outputs))
     parameters = from_parameters(message.parameters)
     return Asked(message.model_name, message.model_version, message.id, parameters, inputs, outputs)
