@@ -221,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
             "MiB that differ",
             loading,
             "CPU",
-            "whole reload, ms",
+            "whole reload, ms: median (worst)",
             "requests met",
             "added ms, P50",
             "added ms, P99",
@@ -234,7 +234,7 @@ def main(arguments: Sequence[str]) -> int:
                 f"{sizes.get(kind, scene.bytes) / 2**20:.1f}",
                 f"{median(each.loading):.1f} ({max(each.loading):.1f})",
                 f"{median(each.cpu):.1f}",
-                f"{median(each.reload):.0f}",
+                f"{median(each.reload):.0f} ({max(each.reload):.0f})",
                 str(len(each.latency)),
                 *(f"{at(each.latency, share) - at(quiet, share):+.1f}" for share in (0.5, 0.99)),
             )

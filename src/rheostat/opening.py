@@ -185,7 +185,7 @@ def _proven(
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
         ready = preparation(settings, backend)
-        report = check_contract(name, in_call(ready, backend, tried=True), settings, most=1 if briefly else 0)
+        report = check_contract(name, in_call(ready, backend, tried=True), settings, briefly=briefly)
         _check_labels(backend, loaded.config.labels)
         backend = _calibrated(in_call(ready, backend), settings, loaded)
     except RheostatError:

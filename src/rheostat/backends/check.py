@@ -45,15 +45,15 @@ def check_contract(
     settings: ModelSettings,
     probes: Sequence[Row] | None = None,
     clock: Clock | None = None,
-    most: int = 0,
+    briefly: bool = False,
 ) -> ContractReport:
     """Try the model on a few rows and time it.
 
     Rows are `probes`, else the setting `probe`, else what the backend names itself, else texts: short, empty,
-    Chinese, emoji and 10,000 characters; with `most` only the first so many. Checked: one reply a row, in order; a
-    declared label; a confidence in [0, 1] or none; scores that are finite, sum to 1 within 0.001 and have their maximum
-    at the label; the same answer twice, alone and in a batch. A row may be refused as such (`input_refused`,
-    `input_too_large`).
+    Chinese, emoji and 10,000 characters; `briefly` tries the first of them only, twice, and does not time it. Checked: one
+    reply a row, in order; a declared label; a confidence in [0, 1] or none; scores that are finite, sum to 1 within 0.001
+    and have their maximum at the label; the same answer twice, alone and in a batch. A row may be refused as such
+    (`input_refused`, `input_too_large`).
 
     A model that says nothing about its rows and can take no text is passed over, and the report says so; so is one
     elsewhere, which `check_remote_contract` tries.
@@ -64,7 +64,7 @@ def check_contract(
     if not isinstance(backend, Backend):
         return ContractReport(name, skipped="a remote model is not called at load")
     rows, guessed = _probe_rows(backend, settings, probes)
-    rows = rows[:most] if most else rows
+    rows = rows[:1] if briefly else rows
     if not rows:
         return ContractReport(name, skipped="no probe row is known: set probe")
     clock = clock or SystemClock()
@@ -73,6 +73,9 @@ def check_contract(
     if guessed and batch and not wrong and all(isinstance(reply, ModelError) for reply in batch):
         return ContractReport(name, skipped=f"it takes no text ({batch[0]}): set probe to a row that it takes")
     problems = _problems(batch, rows, backend.labels)
+    if briefly:
+        _refuse(name, problems + _differences(batch, ask(backend, rows), rows, "asked twice"))
+        return ContractReport(name, 1)
     singles: list[Reply] = []
     times: list[float] = []
     for row in rows:
