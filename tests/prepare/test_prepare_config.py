@@ -209,3 +209,14 @@ def test_a_scikit_learn_model_gets_flat_arrays(tmp_path: Path) -> None:
         assert [each.record.label for each in found] == ["dark", "light"]
 
     served(tmp_path, f"m: {{{model}}}", scene)
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {max_rows: 4}"])
+def test_images_are_prepared_in_the_processes_of_a_model_that_has_some(tmp_path: Path, batch: str) -> None:
+    async def scene(router: Router) -> None:
+        found = await answers(router, [png(0), {"image": "AAAA"}, png(255)])
+        assert [each.record.label for each in found] == ["dark", None, "light"]
+        assert found[1].record.status == "rejected"
+        assert router.plan.pool["m"].runs == "process"
+
+    served(tmp_path, f"m: {{{SHADE}, {IMAGE}, workers: 1{batch}}}", scene)
