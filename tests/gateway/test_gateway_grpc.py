@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
@@ -17,10 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_gateway_inference import infer as infer_http
 
+from rheostat.backends.inference import InferenceModel, InputTensor
 from rheostat.gateway.handle import ServerHandle
 from rheostat.gateway.inference_service import Call
 from rheostat.tensors.message_form import from_messages, from_parameters
 from rheostat.tensors.messages import SERVICE, messages
+from rheostat.types import Prediction
 
 grpc = pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'rheostat[grpc]'")
 
@@ -346,3 +349,22 @@ def test_no_message_is_an_internal_error(
         client.send("ModelInfer", message.SerializeToString() + tail)
     except grpc.RpcError as error:
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, error  # noqa: PT017 - an answer is as good
+
+
+@pytest.mark.parametrize("over", ["http", "grpc"])
+def test_a_gateway_can_be_a_model_of_another(served: ServerHandle, over: str) -> None:
+    url = served.url if over == "http" else f"grpc://127.0.0.1:{served.server.grpc_port}"
+
+    async def ask(rows: list[Any], name: str = "default", within_s: float = 5.0) -> list[str]:
+        settings = InferenceModel(base_url=url, model=name, input=InputTensor(name="text"), output="label")
+        backend = settings.open("")
+        await backend.adescribe(5.0)  # type: ignore[attr-defined]
+        try:
+            replies = await backend.apredict(rows, within_s)
+        finally:
+            await backend.aclose()  # type: ignore[attr-defined]
+        return [reply.label if isinstance(reply, Prediction) else reply.kind for reply in replies]
+
+    assert asyncio.run(ask(["hello", "what?", "好"] * 20)) == ["yes", "no", "yes"] * 20
+    assert asyncio.run(ask(["a", "exits"], "odd")) == ["yes", "upstream_error"]
+    assert asyncio.run(ask(["a"], "large")) == ["misconfigured"], "a model by name needs a key"

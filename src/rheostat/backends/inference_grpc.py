@@ -27,7 +27,12 @@ STATUS = {
 }  # fmt: skip
 """gRPC's codes as the HTTP statuses that they stand for (google.rpc.Code), so that one table says what both mean."""
 _NEVER_SENT = re.compile(r"failed to connect|dns resolution|name resolution|connections to all backends", re.IGNORECASE)
-_PEER = "error received from peer"
+_LOST = re.compile(
+    r"^$|stream removed|socket closed|connection reset|broken pipe|goaway|cancelling all calls|recvmsg|sendmsg"
+    r"|end of tcp stream|transport closed|transport destroyed|endpoint closing|ping timeout|keepalive",
+    re.IGNORECASE,
+)
+"""The library's own words for a connection that ended under a call; any others of UNAVAILABLE are the server's."""
 _TOO_LARGE = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
 _SHOWN = 300
 _OPTIONS = (
@@ -175,7 +180,7 @@ class GrpcTransport:
         told = mask(f"{self.shown} answered {code}: {details}", self._secrets)[:_SHOWN]
         if code == "DEADLINE_EXCEEDED":
             return ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s")
-        if code == "UNAVAILABLE" and _PEER not in (error.debug_error_string() or "").lower():
+        if code == "UNAVAILABLE" and (_NEVER_SENT.search(details) or _LOST.search(details)):
             return ModelError("connection" if _NEVER_SENT.search(details) else "reset", told)
         large = _TOO_LARGE.search(details)
         if large is not None:
