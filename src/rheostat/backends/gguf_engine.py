@@ -202,11 +202,11 @@ def _served(settings: EngineSettings, path: str) -> Any:
     params.endpoint_metrics = True
     params.fit_params = params.warmup = False  # the context is what the config says, and the contract check warms up
     params.cache_ram_mib = 0  # prompts of the past would be kept beside the slots, 8 GiB of them
-    params.verbosity = 1  # errors
+    params.verbosity = -1  # it would write of every request that it refuses
     try:
         return xllamacpp.Server(params)
     except (RuntimeError, ValueError) as error:
-        told = "llama.cpp cannot open it, and says why in the log: the file is broken, or its chat template"
+        told = "llama.cpp cannot open it: this version may not know its architecture, or the chat template has a mistake"
         raise ValueError(f"{told} ({error})") from None
 
 
