@@ -71,10 +71,6 @@ class Asked:
         waiting = set(self.standing.values())
         return tuple(o for o in self.history if o.model not in waiting)
 
-    def is_new(self, model: str) -> bool:
-        """Whether the model was neither started nor passed over."""
-        return model not in self.started and model not in self.refused
-
     def hindrance(self, model: str, ctx: Context) -> Failure | None:
         """Say why the model is not to be asked, if so."""
         failure = self._barred(model, ctx)

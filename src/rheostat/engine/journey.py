@@ -151,7 +151,8 @@ class Journey:
     def _ask(self) -> tuple[str, ...]:
         if self.falling is not None:
             return self._climb()
-        heard = self.asked.heard()
+        asked = self.asked
+        heard = asked.heard() if asked.standing else asked.history
         if self.awaiting and heard:
             self._score(heard)
         try:
@@ -165,7 +166,9 @@ class Journey:
             if isinstance(decision, Answer):
                 check_words(decision)
                 check_weights(decision.weights)
-                prediction = combine(decision.weights, substituted(self.history, decision.stand_ins))
+                stand_ins = decision.stand_ins
+                outcomes = substituted(asked.history, stand_ins) if stand_ins else asked.history
+                prediction = combine(decision.weights, outcomes)
                 if prediction is None:
                     decision = Decline("none of the weighted models answered", failed=True)
                 else:
@@ -218,7 +221,7 @@ class Journey:
 
     def _called(self, call: Call) -> tuple[str, ...]:
         asked = self.asked
-        fresh = tuple([model for model in call.models if asked.is_new(model)])
+        fresh = tuple([model for model in call.models if model not in asked.started and model not in asked.refused])
         for model in fresh:
             if model not in asked.links:
                 return self._router_failed(f"the policy names the unknown model {model}")

@@ -34,7 +34,7 @@ def ramping(model: str, ctx: Context, links: Mapping[str, Link], tried: frozense
     of the route could be asked.
     """
     view = ctx.pool.get(model)
-    if view is None or among(view.ramp, model, ctx.request.key("session")):
+    if view is None or view.ramp >= 1.0 or among(view.ramp, model, ctx.request.key("session")):
         return None
     for other, link in links.items():
         seen = ctx.pool.get(other)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, Headers, Page, encoded, head_of
 from rheostat.gateway.headers import request_id
+from rheostat.gateway.one_write import OneWriteCycle, head_bytes
 from rheostat.gateway.small_cycle import MOST_BYTES, SmallCycle
 
 if TYPE_CHECKING:
@@ -37,57 +38,6 @@ class _Refused(Exception):
     """Stops the parser; what to answer stands in the protocol."""
 
 
-class OneWriteCycle(RequestResponseCycle):
-    """A request's answer, written in one piece where it comes in one piece: half the system calls, and no client that
-    wakes up for the head alone. Whoever uses it vouches for the header values; they are not checked again."""
-
-    _start: Any = None
-    queued = False
-    hang_up: Callable[[], None]
-
-    async def send(self, message: Any) -> None:
-        """Take one ASGI message; the head waits for the first part of the body."""
-        if message["type"] == "http.response.start" and self._start is None:
-            self._start = message
-            return
-        start, self._start = self._start, None
-        if start is None or message.get("more_body"):
-            if start is not None:
-                await super().send(start)
-            await super().send(message)
-            return
-        if self.flow.write_paused and not self.disconnected:
-            await self.flow.drain()
-        if self.disconnected:
-            return
-        self._write_whole(start["status"], start["headers"], message.get("body", b""))
-
-    def _write_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        head, self.keep_alive = head_bytes(status, [*self.default_headers, *headers], self.keep_alive)
-        self.transport.write(head if self.scope["method"] == "HEAD" else head + body)
-        self.response_complete = True
-        self.message_event.set()
-        if not self.keep_alive:
-            self.hang_up()
-        self.on_response()
-
-    def leave(self) -> None:
-        """The client is gone: whoever waits for more of its request hears of it."""
-        if not self.response_complete:
-            self.disconnected = True
-        self.message_event.set()
-
-
-def head_bytes(status: int, headers: Headers, keep_alive: bool) -> tuple[bytes, bool]:
-    """Return the head of a response as it is sent, and whether the connection stays open after it."""
-    closed = b"connection" in [name for name, _ in headers]
-    parts = [b"%b: %b\r\n" % header for header in headers]
-    end = b"\r\n" if keep_alive or closed else b"connection: close\r\n\r\n"
-    return STATUS_LINE[status] + b"".join(parts) + end, keep_alive and not closed
-
-
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with deadlines for heads and bodies, a limit for heads, and no ambiguous framing."""
 
@@ -104,6 +54,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _refusal: tuple[int, str] | None = None
     _broken = False  # what comes is no HTTP any more
     _lingering = False
+    _idle: TimerHandle | None = None
+    _idle_since = 0.0
     _small = False  # the body is declared to be a small one
     _whole: SmallCycle | None = None  # is all there, and comes next
 
@@ -113,6 +65,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        if self._idle is not None:
+            self._idle.cancel()
         cycle, self.cycle = self.cycle, None
         super().connection_lost(exc)
         if cycle is not None:
@@ -141,7 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is None or cycle.response_complete:
             if cycle is not None and cycle.more_body:
                 self._discard(data)
-            if self._timer is None and self.timeout_keep_alive_task is None:
+            if self._timer is None and (self._in_head or (cycle is not None and cycle.more_body)):
                 self._start_timer()
         elif cycle.more_body and self._timer is None:
             self._timer = self.loop.call_later(float(self.limits().body_timeout), self._too_slow)
@@ -333,10 +287,30 @@ class GuardedProtocol(HttpToolsProtocol):
         self._hang_up()
 
     def on_response_complete(self) -> None:
-        if self._lingering:
-            self.server_state.total_requests += 1
+        """Go on with the next request, or wait for one. The timer of an idle connection is not set anew for every request:
+        it finds out when it rings."""
+        self.server_state.total_requests += 1
+        if self._lingering or self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle is None:
+            self._idle = self.loop.call_later(self.timeout_keep_alive, self._rung)
+
+    def _rung(self) -> None:
+        self._idle = None
+        cycle = self.cycle
+        if self.transport is None or self.transport.is_closing() or cycle is None:
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        busy = self._in_head or cycle.more_body or not cycle.response_complete
+        if left > 0.0 or busy:
+            self._idle = self.loop.call_later(left if left > 0.0 else self.timeout_keep_alive, self._rung)
         else:
-            super().on_response_complete()
+            self.transport.close()
 
     def _hang_up(self) -> None:
         """End the connection. While the client is still sending it is read on for a while: to close on top of unread bytes

@@ -8,7 +8,7 @@ from rheostat.errors import FAILURES
 from rheostat.types.prediction import Prediction
 
 
-class Failure(Struct, frozen=True, omit_defaults=True):
+class Failure(Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a try failed; `kind` is a key of `errors.FAILURES`, `message` is for operators. `shared` says that the call failed
     for several rows at once, and that another row's failure stands for it."""
 
@@ -29,7 +29,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         return FAILURES[self.kind].final
 
 
-class Attempt(Struct, frozen=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     """One try at one model. Times in seconds, `started_s` from the arrival of the request. Of a streamed answer `first_s` is
     the time to its first piece, and `pieces` of it went out."""
 
@@ -41,7 +41,7 @@ class Attempt(Struct, frozen=True, omit_defaults=True):
     pieces: int = 0
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, omit_defaults=True, gc=False):
     """What the policy hears about a model it named: a prediction, or the last failure.
 
     `served_by` differs from `model` when a peer stood in. `level` is 0 (first try), 1 (a retry) or 2 (a peer).

@@ -13,7 +13,7 @@ from rheostat.types.priority import Priority
 RECORD_VERSION = 1
 
 
-class Step(Struct, frozen=True, omit_defaults=True):
+class Step(Struct, frozen=True, omit_defaults=True, gc=False):
     """One thing the policy (or the ladder) decided: `at_s` seconds after arrival."""
 
     at_s: float
@@ -24,7 +24,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     weights: Mapping[str, float] = {}
 
 
-class InputSummary(Struct, frozen=True, omit_defaults=True):
+class InputSummary(Struct, frozen=True, omit_defaults=True, gc=False):
     """What is kept of the input: its kind, size and hash; `text` only when the operator asked for raw input."""
 
     kind: str
@@ -34,7 +34,7 @@ class InputSummary(Struct, frozen=True, omit_defaults=True):
     changed: bool = False  # characters that cannot be stored were replaced
 
 
-class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION):
+class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION, gc=False):
     """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
 
     `status` is ok, degraded (a lighter model, the preset, or for the router itself the default model answered), error,
