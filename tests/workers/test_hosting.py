@@ -78,7 +78,7 @@ async def routing(path: str) -> AsyncIterator[Router]:
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             await body()
 
     asyncio.run(bounded())
@@ -337,7 +337,7 @@ def test_a_model_that_cannot_move_stays_in_threads(tmp_path: Path, monkeypatch: 
 
 
 def test_no_replacement_opens_changed_files_and_a_reload_takes_them_up(tmp_path: Path) -> None:
-    path = written(tmp_path, 'callable: "said:told", workers: {count: 1, backoff: 300ms}')
+    path = written(tmp_path, 'callable: "said:told", workers: {count: 1, backoff: 300ms}, health: {interval: 100ms}')
 
     async def body() -> None:
         async with routing(path) as router:
@@ -348,6 +348,7 @@ def test_no_replacement_opens_changed_files_and_a_reload_takes_them_up(tmp_path:
             os.kill(kept[0], signal.SIGKILL)
             await until(lambda: workers(router).restarts["start"] > 0)
             assert "have changed since the config was taken up" in workers(router).why
+            await until(lambda: not big(router).health.healthy)  # a check that finds nobody is no good check
             assert await router.reload()
             assert said(await router.serve(router.request("x"))) in pids(router)
             assert pids(router) != kept
