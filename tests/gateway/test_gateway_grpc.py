@@ -226,7 +226,7 @@ def rows(log: Path, seconds: float) -> dict[str, Any]:
 
 
 def test_the_deadline_of_the_call_is_the_requests(client: Client, tmp_path: Path) -> None:
-    code, _ = client.refused("ModelInfer", request(rows(tmp_path / "log", 5.0), "slow"), timeout=0.3)
+    code, _ = client.refused("ModelInfer", request(rows(tmp_path / "log", 5.0), "slow"), timeout=1.0)
     assert code == "DEADLINE_EXCEEDED"
     until((tmp_path / "log").exists)
     assert (tmp_path / "log").read_text() == "cancelled"
@@ -238,11 +238,11 @@ def test_a_little_of_the_deadline_is_left_for_the_way_back(left: float | None, u
     assert call.left_s == (used if used is None else pytest.approx(used))
 
 
-def test_a_client_that_leaves_stops_the_work(client: Client, tmp_path: Path) -> None:
+def test_a_client_that_leaves_stops_the_work(served: ServerHandle, client: Client, tmp_path: Path) -> None:
     log = tmp_path / "log"
     call = client.channel.unary_unary(f"/{SERVICE}/ModelInfer")
     future = call.future(request(rows(log, 5.0), "slow").SerializeToString())
-    time.sleep(0.3)
+    until(lambda: served.server.gateway.active == 1)
     future.cancel()
     until(log.exists)
     assert log.read_text() == "cancelled"
@@ -269,10 +269,11 @@ def test_keys_tenants_and_metadata_count_as_over_http(start: Callable[[str], Ser
 
 
 def test_no_room_says_when_to_come_back(start: Callable[[str], ServerHandle], tmp_path: Path) -> None:
-    client = Client(start(GRPC.replace("{", "{max_in_flight: 1, ")))
+    handle = start(GRPC.replace("{", "{max_in_flight: 1, "))
+    client = Client(handle)
     call = client.channel.unary_unary(f"/{SERVICE}/ModelInfer")
     first = call.future(request(rows(tmp_path / "log", 1.0), "slow").SerializeToString())
-    time.sleep(0.3)
+    until(lambda: handle.server.gateway.active == 1)
     with pytest.raises(grpc.RpcError) as told:
         client.ask("ModelInfer", request({"inputs": [texts("a")]}))
     trailing = dict(told.value.trailing_metadata())

@@ -21,7 +21,7 @@ CONFIG = """
 models:
   far: {{backend: inference_protocol, base_url: "{url}", model: texts, input: {{name: TEXT}}, output: PROBS,
         labels: [even, odd], cost: 10, lighter: near, timeout: 2s, load: true,
-        breaker: {{failureThreshold: 3, successThreshold: 2, timeoutSeconds: 500ms}}, ramp: {{start: .1, seconds: 1500ms}}}}
+        breaker: {{failureThreshold: 3, successThreshold: 2, timeoutSeconds: 500ms}}, ramp: {{start: .1, seconds: 3}}}}
   near: {{backend: python, callable: "near_model:near", labels: [even, odd], cost: 1}}
 routes:
   default: {{policy: far, deadline: 3s, fallback: {{retry: 1, lighter: true}}}}
@@ -134,14 +134,19 @@ def test_requests_fall_back_while_it_is_away_and_it_comes_back_under_its_ramp(fa
         far.process.start()
         await far.process.until_ready()
         back = await asking.until(lambda models: "far" in models)
-        climbing = (await asyncio.to_thread(status, handle))["ramp"]
-        end = await asking.until(lambda models: models[-40:] == ["far"] * 40)
-        there = (await asyncio.to_thread(status, handle))["ramp"]
+        while (state := await asyncio.to_thread(status, handle))["breaker"] != "closed":
+            await asyncio.sleep(0.01)
+        climbing = [state["ramp"]]
+        while climbing[-1] < 1.0:
+            await asyncio.sleep(0.05)
+            climbing.append((await asyncio.to_thread(status, handle))["ramp"])
+        end = asyncio.get_running_loop().time()
+        await asking.until(lambda models: models[-20:] == ["far"] * 20)
         await asking.stop()
         between = Counter(each.model for each in asking.seen if back <= each.at < end)
         assert between["near"] > 0, "all of its traffic came back at once"
-        assert climbing < 1.0
-        assert there > climbing
+        assert climbing == sorted(climbing)
+        assert climbing[0] < 0.9
         assert all(each.right for each in asking.seen)
 
     with ServerHandle(str(tmp_path / "rheostat.yaml")) as handle:
