@@ -167,7 +167,7 @@ def test_nothing_is_left_of_processes_that_are_gone() -> None:
             assert status["waiting"] == 0
             assert made.restarts["ended"] >= 4
             assert len(psutil.Process().children()) == 2
-            assert len(os.listdir("/proc/self/fd")) == before
+            assert len(os.listdir("/proc/self/fd")) <= before  # what other tests left may go meanwhile
         assert psutil.Process().children() == []
 
     run(body)

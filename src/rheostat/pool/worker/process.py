@@ -21,6 +21,9 @@ from rheostat.pool.worker.message import HEAD, HEAVY, Reader, Ready, Refused, Wr
 
 MODULE = "rheostat.worker"
 OVERDUE_S = 1.0
+LEAVE_S = 2.0
+"""How long a call that nobody waits for may still take before its process seems to hang; how long a process may take to
+end."""
 _BUFFER = 1 << 20
 Answer = asyncio.Future[list[Reply]]
 
@@ -90,7 +93,7 @@ class Process(asyncio.Protocol):
             return self._ready.result()
         if self.ended.done():
             raise Ended(f"its process {self.ended.result()} before it could answer")
-        self.kill()
+        await self.end()
         raise Ended(f"its process had not loaded the model within {within_s:g} s")
 
     @property
@@ -143,6 +146,11 @@ class Process(asyncio.Protocol):
             self._transport.close()
         else:
             self._ours.close()
+
+    async def end(self) -> None:
+        """End it now, and wait until it has; nobody waits longer than 2 seconds for the system."""
+        self.kill()
+        await asyncio.wait((self.ended,), timeout=LEAVE_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of the line to it."""

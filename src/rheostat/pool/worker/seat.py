@@ -11,14 +11,13 @@ from typing import Any
 
 from rheostat.clock import Clock
 from rheostat.pool.worker.limits import held_bytes
-from rheostat.pool.worker.process import Process
+from rheostat.pool.worker.process import LEAVE_S, Process
 from rheostat.pool.worker.starter import Starter
 from rheostat.resilience.restart import RestartState, ended, pause_s
 
 REASONS = ("ended", "stuck", "memory", "start")
 """Why a process is started again: it ended by itself or was killed, it did not answer, it held much memory, or the one
 before did not start."""
-_LEAVE_S = 2.0
 _log = logging.getLogger("rheostat.pool")
 
 
@@ -154,7 +153,6 @@ async def _left(process: Process) -> None:
             await asyncio.wait((process.ended,), timeout=process.stuck_s)
         elif process.busy:
             process.kill()
-        await asyncio.wait((process.ended,), timeout=_LEAVE_S)
+        await asyncio.wait((process.ended,), timeout=LEAVE_S)
     if not process.ended.done():
-        process.kill()
-        await asyncio.wait((process.ended,), timeout=_LEAVE_S)
+        await process.end()

@@ -55,7 +55,7 @@ class Starter:
         if isinstance(said, Ready) and self.first is not None and said.labels != self.first.labels:
             said = Refused("contract", f"its labels are now {said.labels}, they were {self.first.labels}: reload the config")
         if isinstance(said, Refused):
-            process.kill()
+            await process.end()
             raise _refusal(said)
         self.first = self.first or said
         self.took_s = self._clock.monotonic() - began
