@@ -30,6 +30,7 @@ PROMPT = "You are a helpful assistant."
 TOKENS = 24
 REQUESTS = 12
 ROWS = 200
+_NAMED = {"0": "negative", "1": "positive"}  # a language model has to be told what is meant
 _TEXTS = ("Tell me about the sea.", "Why is the sky blue?", "How do I bake bread?", "What does a fox eat?")
 
 
@@ -94,11 +95,12 @@ def quality() -> None:
 
     rows = read_set("sst2")
     train, test = rows["train"], rows["test"]
-    texts, truth = test.inputs[:ROWS], test.labels[:ROWS]
-    labels = tuple(sorted(set(train.labels)))
-    most = Counter(train.labels).most_common(1)[0][0]
+    labels = tuple(_NAMED.values())
+    texts, truth = test.inputs[:ROWS], [_NAMED[label] for label in test.labels[:ROWS]]
+    known = [_NAMED[label] for label in train.labels]
+    most = Counter(known).most_common(1)[0][0]
     plain = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), min_df=2), LogisticRegression(max_iter=1000))
-    plain.fit(train.inputs, train.labels)
+    plain.fit(train.inputs, known)
     model = GgufModel(file=str(llama.model_file()), labels=labels, context=512).open("")
     began = time.process_time()
     replies = model.predict(texts)
