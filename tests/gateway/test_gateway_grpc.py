@@ -369,3 +369,13 @@ def test_a_gateway_can_be_a_model_of_another(served: ServerHandle, over: str) ->
     assert asyncio.run(ask(["hello", "what?", "好"] * 20)) == ["yes", "no", "yes"] * 20
     assert asyncio.run(ask(["a", "exits"], "odd")) == ["yes", "upstream_error"]
     assert asyncio.run(ask(["a"], "large")) == ["misconfigured"], "a model by name needs a key"
+
+
+def test_every_call_of_a_burst_is_answered(served: ServerHandle) -> None:
+    body = request({"inputs": [texts("a")]}).SerializeToString()
+    clients = [Client(served, **{"rheostat.test": number}) for number in range(10)]
+    calls = [each.channel.unary_unary(f"/{SERVICE}/ModelInfer") for each in clients]
+    futures = [calls[number % 10].future(body, timeout=60) for number in range(3000)]
+    assert {future.code() for future in futures} == {grpc.StatusCode.OK}
+    for each in clients:
+        each.channel.close()

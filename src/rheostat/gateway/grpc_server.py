@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 IDLE_MS = 75_000
 """Milliseconds that a connection without a call stays open."""
+PENDING = 20_000
+"""Calls that may wait for the event loop. The library's own 1,000 would end a burst's calls as CANCELLED, at random; who is to
+wait or to leave is the limits' to say, with a code and a time to come back."""
 _FLUSH_S = 1.0
 _IDENTITY = 1
 
@@ -40,6 +43,8 @@ class GrpcServer:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.compression_enabled_algorithms_bitset", _IDENTITY),  # a small message is never a large one
                 ("grpc.max_connection_idle_ms", IDLE_MS),
+                ("grpc.server.max_pending_requests", PENDING),
+                ("grpc.server.max_pending_requests_hard_limit", PENDING),
             )
         )
         self._server.add_generic_rpc_handlers((self._service.handlers(),))
