@@ -67,7 +67,7 @@ def test_what_would_fill_the_memory_is_refused_before_it_does(monkeypatch: pytes
     [
         {"parallel": 0}, {"threads": 0}, {"prompt_batch": 8}, {"temperature": -1}, {"stop": [""]}, {"confidence": "sure"},
         {"labels": ["a", "b"], "stream": {}}, {"run": "inline"}, {"context": -1}, {"seed": -1}, {"max_tokens": 0},
-        {"file": 1},
+        {"file": 1}, {"run": "process", "stream": {}},
     ],
 )  # fmt: skip
 def test_what_no_file_makes_right(settings: Any) -> None:

@@ -57,6 +57,8 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         if self.labels and self.stream is not None:
             raise ValueError("with `labels` the model scores them and writes no text: remove `stream`, or remove `labels`")
+        if self.stream is not None and self.processes is not None:
+            raise ValueError("a process of its own gives whole answers only: remove `stream`, or keep the model in this one")
         if self.run == "inline":
             raise ValueError("`run: inline` is for models that answer within a millisecond; remove `run`")
 
