@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 IDLE_MS = 75_000
 """Milliseconds that a connection without a call stays open."""
 PENDING = 20_000
-"""Calls that may wait for the event loop. The library's own 1,000 would end a burst's calls as CANCELLED, at random; who is to
-wait or to leave is the limits' to say, with a code and a time to come back."""
+"""Calls that may wait for the event loop. The library's own 1,000 would end some of a burst as CANCELLED, at random; who
+waits and who leaves is for the limits to say, with a code and a time to come back."""
 _FLUSH_S = 1.0
 _IDENTITY = 1
 
