@@ -32,13 +32,13 @@ def as_reply(raw: Any, labels: Sequence[str] | None = None) -> Prediction | Mode
     kind = type(raw)
     if kind is tuple and len(raw) == 2:  # the commonest answer first: this is on the request path
         return _reply(raw[0], raw[1], None, None, labels)
-    if isinstance(raw, ModelError):
+    if kind is not dict and isinstance(raw, ModelError):
         return raw
     if kind is Prediction:
         return _reply(raw.label, raw.confidence, raw.scores, raw.output, labels)
-    if isinstance(raw, tuple | list) and len(raw) == 2:
+    if kind is not dict and isinstance(raw, tuple | list) and len(raw) == 2:
         return _reply(raw[0], raw[1], None, None, labels)
-    if isinstance(raw, Mapping):
+    if kind is dict or isinstance(raw, Mapping):
         if "label" in raw and _FIELDS.issuperset(raw) and plain(raw["label"]).__class__ is not float:
             return _reply(raw["label"], raw.get("confidence"), raw.get("scores"), raw.get("output"), labels)
         return _reply(None, None, raw, None, labels)

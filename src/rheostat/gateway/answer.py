@@ -263,14 +263,18 @@ class RouteHeaders:
         return value
 
 
-def head_of(body: bytes, kind: bytes, headers: Headers) -> Headers:
-    """Return all headers of a whole response: those that tell what it is, and `headers`."""
-    return [(b"content-type", kind), _NO_SNIFF, _NO_STORE, (b"content-length", b"%d" % len(body)), *headers]
+_JSON_LINES = b"".join([b"%b: %b\r\n" % each for each in ((b"content-type", b"application/json"), _NO_SNIFF, _NO_STORE)])
+
+
+def json_lines(body: bytes) -> bytes:
+    """Return what `send_page` says of a body in JSON, as the lines of a head."""
+    return _JSON_LINES + b"content-length: %d\r\n" % len(body)
 
 
 async def send_page(send: Send, status: int, body: bytes, kind: bytes, headers: Headers) -> None:
     """Send one whole response."""
-    await send({"type": "http.response.start", "status": status, "headers": head_of(body, kind, headers)})
+    start = [(b"content-type", kind), _NO_SNIFF, _NO_STORE, (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
 
 

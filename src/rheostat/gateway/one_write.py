@@ -53,9 +53,14 @@ class OneWriteCycle(RequestResponseCycle):
         self.message_event.set()
 
 
-def head_bytes(status: int, headers: Headers, keep_alive: bool) -> tuple[bytes, bool]:
-    """Return the head of a response as it is sent, and whether the connection stays open after it."""
-    closed = b"connection" in [name for name, _ in headers]
-    parts = [b"%b: %b\r\n" % header for header in headers]
-    end = b"\r\n" if keep_alive or closed else b"connection: close\r\n\r\n"
-    return STATUS_LINE[status] + b"".join(parts) + end, keep_alive and not closed
+def head_bytes(status: int, headers: Headers, keep_alive: bool, fixed: bytes = b"") -> tuple[bytes, bool]:
+    """Return the head of a response as it is sent, and whether the connection stays open after it; `fixed` are lines that
+    come before the `headers`."""
+    closed = False
+    parts = [STATUS_LINE[status], fixed]
+    for header in headers:
+        parts.append(b"%b: %b\r\n" % header)
+        if header[0] == b"connection":
+            closed = True
+    parts.append(b"\r\n" if keep_alive or closed else b"connection: close\r\n\r\n")
+    return b"".join(parts), keep_alive and not closed

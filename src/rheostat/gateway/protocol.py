@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, Headers, Page, encoded, head_of
+from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, Headers, Page, encoded, json_lines
 from rheostat.gateway.headers import request_id
 from rheostat.gateway.one_write import OneWriteCycle, head_bytes
 from rheostat.gateway.small_cycle import MOST_BYTES, SmallCycle
@@ -256,8 +256,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def _write(self, cycle: SmallCycle, page: Page) -> None:
         if cycle.disconnected:
             return
-        headers = [*self.server_state.default_headers, *head_of(page.body, b"application/json", page.headers)]
-        head, cycle.keep_alive = head_bytes(page.status, headers, cycle.keep_alive)
+        fixed = json_lines(page.body)
+        headers = self.server_state.default_headers + page.headers
+        head, cycle.keep_alive = head_bytes(page.status, headers, cycle.keep_alive, fixed)
         self.transport.write(head + page.body)
         cycle.response_started = cycle.response_complete = True
         if not cycle.keep_alive:

@@ -83,6 +83,8 @@ class Recorder:
 
     def put(self, entry: Entry) -> None:
         """Leave an entry to be stored. Never waits and never raises; without room it is dropped and counted."""
+        if not self._puts:
+            return
         draft = Draft(_size(entry), entry)
         for put in self._puts:
             put(draft)
