@@ -36,7 +36,7 @@ def told(rows):
         if row == "exit": os._exit(3)
         if row == "hang": time.sleep(60)
         if row == "hold": re.match("(a|a)*b", "a" * 40)
-        if row == "slow": time.sleep(0.2)
+        if row == "slow": time.sleep(0.5)
     return [{"label": "said", "confidence": 0.9, "output": {"pid": os.getpid(), "rows": len(rows)}} for _ in rows]
 def busy(rows):
     until = time.perf_counter() + 0.02 * len(rows)
@@ -161,10 +161,12 @@ def test_labels_that_differ_leave_no_process(tmp_path: Path) -> None:
         MODULE + "def labelled(rows): return told(rows)\nlabelled.labels = ('said', 'other')\n"
     )
 
+    others = psutil.Process().children()
+
     async def body() -> None:
         with pytest.raises(ConfigError, match="missing third; not listed: other"):
             await Router.open(path)
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= set(others)
 
     run(body)
 
@@ -197,7 +199,7 @@ def test_a_killed_process_costs_a_retry_and_its_part_of_the_ramp(tmp_path: Path)
             assert big(router).limit == 2
             begun = [asyncio.ensure_future(router.serve(router.request("slow"))) for _ in range(2)]
             waiting = [asyncio.ensure_future(router.serve(router.request(f"row {number}"))) for number in range(20)]
-            await asyncio.sleep(0.1)
+            await until(lambda: all(each["state"] == "busy" for each in workers(router).status(0.0)["processes"]))
             os.kill(before[0], signal.SIGKILL)
             answered = [said(await each) for each in [*begun, *waiting]]
             assert len(answered) == 22
@@ -242,11 +244,10 @@ def test_health_is_not_good_while_nobody_can_answer(tmp_path: Path) -> None:
             await until(lambda: not router.can_answer)  # it hangs: its caller has gone and it computes on
             assert gateway._ready().status == 503
             assert gateway.inference.core.model_ready("big", "") is False
-            began = router.clock.monotonic()
             served = await router.serve(router.request("x"))
             assert served.record.outcomes[0].failure is not None
             assert served.record.outcomes[0].failure.kind == "unavailable"
-            assert router.clock.monotonic() - began < 0.25  # at once, not after the model's timeout
+            assert served.record.outcomes[0].attempts == ()  # at once, not after the model's timeout
             assert "do not answer" in big(router).why(router.clock.monotonic())
             os.kill(pids(router)[0], signal.SIGKILL)
             await until(lambda: router.can_answer and workers(router).up == 1)
@@ -271,8 +272,11 @@ def test_while_processes_are_down_a_lighter_model_answers(tmp_path: Path) -> Non
     run(body)
 
 
-def test_a_batch_goes_to_one_process_and_its_neighbours_live(tmp_path: Path) -> None:
-    path = written(tmp_path, 'callable: "said:told", workers: 2, batch: {max_rows: 8, max_wait: 50ms}')
+def test_a_batch_goes_to_one_process_and_its_neighbours_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rheostat.opening.PATIENCE_S", 30.0)  # on a busy machine a process may take long to start
+    path = written(
+        tmp_path, 'callable: "said:told", workers: 2, batch: {max_rows: 8, max_wait: 50ms}', ROUTES.replace("5s", "60s")
+    )
 
     async def body() -> None:
         async with routing(path) as router:

@@ -151,6 +151,8 @@ def test_a_crash_loop_waits_longer_every_time_and_calls_fail_at_once() -> None:
 
 
 def test_nothing_is_left_of_processes_that_are_gone() -> None:
+    others = psutil.Process().children()
+
     async def body() -> None:
         async with workers(count=2, backoff=0.01) as made:
             await made.apredict([b"x" * 100_000], 20.0)
@@ -166,9 +168,9 @@ def test_nothing_is_left_of_processes_that_are_gone() -> None:
             assert [each["state"] for each in status["processes"]] == ["idle", "idle"]
             assert status["waiting"] == 0
             assert made.restarts["ended"] >= 4
-            assert len(psutil.Process().children()) == 2
+            assert len(set(psutil.Process().children()) - set(others)) == 2
             assert len(os.listdir("/proc/self/fd")) <= before  # what other tests left may go meanwhile
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= set(others)
 
     run(body)
 

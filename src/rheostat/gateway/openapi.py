@@ -117,7 +117,7 @@ def _paths() -> dict[str, Any]:
         }},
         "/v1/models": _get("models", "The models of the pool.", _json("The models.", models), **_errors("401")),
         "/health/live": _get("live", "The process answers.", _json("It does.", status)),
-        "/health/ready": _get("ready", "Models are loaded, one can be asked, and the gateway is not stopping.", _json("Ready.", status),
+        "/health/ready": _get("ready", "Models are loaded, and one can be asked.", _json("Ready.", status),
                               **{"503": _json("Not ready.", status)}),
         "/metrics": _get("metrics", "Prometheus metrics.",
                          {"description": "The page.", "content": {"text/plain": {"schema": {"type": "string"}}}}),

@@ -87,7 +87,7 @@ class Process(asyncio.Protocol):
             self._transport.write(self._writer.object(hello))
             await asyncio.wait((self._ready, self.ended), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
-            self.kill()
+            await self.end()
             raise
         if self._ready.done():
             return self._ready.result()
