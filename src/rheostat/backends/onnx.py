@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.onnx_inputs import Input, plain_input
 from rheostat.backends.onnx_outputs import Output, choose_output, read_mappings, read_matrix
 from rheostat.backends.reply import as_reply
 from rheostat.backends.row_batches import answered
@@ -16,6 +15,9 @@ from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_session import named_labels, open_session
 from rheostat.pool.onnx_tokens import mean_pool, token_input, token_vectors
 from rheostat.pool.preparing import Ready
+
+if TYPE_CHECKING:
+    from rheostat.backends.onnx_inputs import Input
 
 _ORDER_PROBES = ("", "good", "bad", "no", "the quick brown fox", "很好", "1234", "free money now!!!")
 
@@ -62,6 +64,8 @@ class OnnxModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
             raise _refusal("chunk", f"expected 1 or more rows, got {self.chunk}")
         if self.max_length < 2:
             raise _refusal("max_length", f"expected 2 or more tokens, got {self.max_length}")
+        from rheostat.backends.onnx_inputs import plain_input
+
         path = Path(base, self.path)
         session = open_session(path, self.threads, "path", self.share)
         if self.tokenizer is not None:

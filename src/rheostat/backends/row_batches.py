@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rheostat.backends.onnx_inputs import Input
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Reply, Row
 from rheostat.pool.preparing import Ready
+
+if TYPE_CHECKING:
+    from rheostat.backends.onnx_inputs import Input
 
 Run = Callable[[Sequence[Any]], Sequence[Reply]]
 

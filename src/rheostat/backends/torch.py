@@ -6,12 +6,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
 
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.onnx_inputs import ArrayInput, FeatureInput, Input
 from rheostat.backends.onnx_outputs import read_matrix
 from rheostat.backends.row_batches import answered
 from rheostat.backends.torch_module import copied, fill
@@ -22,6 +21,9 @@ from rheostat.pool.backend import Backend, ModelSettings, Reply, Row
 from rheostat.pool.onnx_tokens import TokenInput, read_tokenizer
 from rheostat.pool.preparing import Ready
 from rheostat.weights import Tensor, TensorSet, read_tensors, with_delta
+
+if TYPE_CHECKING:
+    from rheostat.backends.onnx_inputs import Input
 
 _TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -227,6 +229,8 @@ class _Argument(NamedTuple):
 
 
 def _source(settings: TorchModel, module: Any, base: str) -> Input:
+    from rheostat.backends.onnx_inputs import ArrayInput, FeatureInput
+
     if settings.prepare is not None and settings.prepare.image is not None:
         return ArrayInput("image", _Argument().type, None)
     if settings.tokenizer is None:
