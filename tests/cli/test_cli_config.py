@@ -116,6 +116,16 @@ def test_init_says_what_is_wrong(
     assert not (tmp_path / "rheostat.yaml").exists()
 
 
+def test_check_tells_every_rung_and_what_is_given_again(place: Path, run: Run) -> None:
+    (place / "whole.yaml").write_text(
+        "models: {a: {backend: template, label: x}}\nresults: {path: results.sqlite}\nroutes:\n  default:\n"
+        "    policy: a\n    cache: {ttl: 90s}\n    fallback: {cached: true, later: true, preset: {label: x}}\n"
+    )
+    said = run(["check", "whole.yaml"]).stdout
+    assert "L4 the last answer to the same question, L5 the preset 'x'; then a model's own answer follows later" in said
+    assert "an answer is given again for 90 s to whoever asks the same" in said
+
+
 def test_check_lists_every_mistake_with_its_line(place: Path, run: Run) -> None:
     text = (place / "rheostat.yaml").read_text()
     (place / "bad.yaml").write_text(text.replace("backend: onnx", "backend: onx").replace("threshold", "treshold"))

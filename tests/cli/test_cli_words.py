@@ -32,7 +32,7 @@ def bad(rows):
                 "(between 0.85 and 0.95 as last time for the same session)",
                 "else b answers when its confidence is at least 0.8",
                 "else c answers",
-                "at most 1 time(s) an answer is passed over; the next one counts as it is",
+                "but at most 1 answer is passed over (`max_escalations`): c is asked only where an earlier stage fails",
                 "the answer passed over keeps a weight of 0.2",
                 "all start at once; what is not needed is cancelled",
             ],

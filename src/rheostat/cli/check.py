@@ -129,6 +129,8 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
             say(f"  {unseen}")
         for line in _ladder(route.fallback):
             say(f"  {line}")
+        if route.cache is not None:
+            say(f"  an answer is given again for {float(route.cache.ttl):g} s to whoever asks the same")
     kept = [f"{kind} {place}" for kind in ("jsonl", "sqlite") if (place := getattr(config.records, kind))]
     say()
     say(f"records: {', '.join(kept) or 'none are kept'}")
@@ -141,9 +143,11 @@ def _ladder(fallback: Any) -> list[str]:
     if fallback.retry:
         steps.append(f"L1 again ({fallback.retry} time{'s' if fallback.retry > 1 else ''})")
     steps += ["L2 a peer"] * bool(fallback.peer) + ["L3 a lighter model"] * bool(fallback.lighter)
+    steps += ["L4 the last answer to the same question"] * fallback.cached
     if fallback.preset is not None:
         steps.append(f"L5 the preset {fallback.preset.label!r}")
-    return [f"when models fail: {', '.join(steps) or 'an error'}"]
+    later = "; then a model's own answer follows later" if fallback.later else ""
+    return [f"when models fail: {', '.join(steps) or 'an error'}{later}"]
 
 
 def _measured(seen: dict[str, Any]) -> list[str]:

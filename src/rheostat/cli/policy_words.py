@@ -43,12 +43,21 @@ def _cascade(policy: Any) -> list[str]:
         lines.append(line)
     lines.append(f"else {policy.stages[-1]} answers")
     if policy.max_escalations < len(policy.stages) - 1:
-        lines.append(f"at most {policy.max_escalations} time(s) an answer is passed over; the next one counts as it is")
+        lines.append(_escalations(policy))
     if policy.blend:
         lines.append(f"the answer passed over keeps a weight of {_number(policy.blend)}")
     if policy.parallel:
         lines.append("all start at once; what is not needed is cancelled")
     return lines
+
+
+def _escalations(policy: Any) -> str:
+    """Who is asked only after a failure, as fewer answers are passed over than there are stages to pass them to."""
+    most = policy.max_escalations
+    passed = "1 answer is" if most == 1 else f"{most} answers are"
+    beyond = policy.stages[most + 1 :]
+    asked = f"{' and '.join(beyond)} {'are' if len(beyond) > 1 else 'is'} asked only where an earlier stage fails"
+    return f"but at most {passed} passed over (`max_escalations`): {asked}"
 
 
 def _rules(policy: Any) -> list[str]:
