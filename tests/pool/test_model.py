@@ -49,6 +49,18 @@ def test_a_shorter_wait_does_not_shorten_a_longer_one() -> None:
     assert model.parked_until == pytest.approx(20.1)
 
 
+def test_the_log_says_what_opened_a_breaker(caplog: pytest.LogCaptureFixture) -> None:
+    late = BreakerSettings(slow_seconds=Duration(1.0), min_calls=1, timeout_seconds=Duration(5.0))
+    for settings, failure in ((ONE, Failure("upstream_error", "it answered 500")), (late, None)):
+        model = scripted_model("a", breaker=settings)
+        assert model.begin(0.0)
+        model.ended(failure, failure is not None, 2.0, 2.0)
+        assert model.breaker.name == "open"
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].endswith("; the last call: upstream_error, it answered 500")
+    assert said[1] == "model a: its breaker is open for 5 s; the last call: an answer took 2 s"
+
+
 def test_after_its_breaker_closed_a_model_climbs_and_a_failure_halves_its_share() -> None:
     model = scripted_model("a", breaker=ONE, ramp=RampSettings(start=0.1, seconds=Duration(10.0)))
     pool = Pool({"a": model})

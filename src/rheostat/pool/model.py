@@ -231,7 +231,7 @@ class Model:
             if after.name == "closed" == self.breaker.name:
                 self.breaker = after
             elif after is not self.breaker:
-                self._turn(after, now)
+                self._turn(after, now, f"an answer took {elapsed_s:.3g} s")
             return
         if failure.retry_after_s and failure.kind in _PARKS:
             self.parked_until = max(self.parked_until, now + failure.retry_after_s)
@@ -247,7 +247,8 @@ class Model:
             self.on_change()
         if failure.kind == "misconfigured":
             self._alarm(failure, now)
-        self._turn(breakers.failed(self.breaker, self.breaker_settings, now - elapsed_s, now), now)
+        state = breakers.failed(self.breaker, self.breaker_settings, now - elapsed_s, now)
+        self._turn(state, now, f"{failure.kind}, {failure.message}")
 
     def checked(self, failure: str | None, now: float) -> None:
         """Take note of a health check: None when it was good, else why not."""
@@ -358,13 +359,13 @@ class Model:
             self.limit = places
             self.queue = self.settings.queue or max(1, (self.breaker_settings.max_concurrent or 1000) - places)
 
-    def _turn(self, state: BreakerState, now: float) -> None:
+    def _turn(self, state: BreakerState, now: float, last: str = "") -> None:
         before, self.breaker = self.breaker, state
         if state.name == before.name == "closed":
             return
         if state.name != before.name:
             self.ramp = ramps.begun(self.settings.ramp, now) if state.name == "closed" else None
-            said = f" for {self.breaker_settings.timeout_seconds:g} s" if state.name == "open" else ""
+            said = f" for {self.breaker_settings.timeout_seconds:g} s; the last call: {last}" if state.name == "open" else ""
             _log.warning("model %s: its breaker is %s%s", self.name, state.name, said)
         if state is not before:
             self.on_change()
