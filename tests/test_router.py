@@ -66,6 +66,7 @@ def test_ordinary_code_predicts_and_finds_the_record_again(write: Write) -> None
             router.predict("x", route="else")
         page = router.router.metrics.render().decode()
         assert 'rheostat_requests_total{route="default",status="ok"} 5' in page
+        assert router.status()["models"]["fast"]["breaker"] == "closed"
 
 
 def test_a_bad_file_changes_nothing_and_a_good_one_is_taken_up(write: Write) -> None:
@@ -92,6 +93,21 @@ def test_a_bad_file_changes_nothing_and_a_good_one_is_taken_up(write: Write) -> 
         await router.aclose()
 
     asyncio.run(story())
+
+
+def test_what_needs_a_restart_is_told_with_its_line(write: Write) -> None:
+    path = write(CONFIG + "\nserver: {port: 1}\n")
+
+    async def main() -> None:
+        router = await Router.open(path)
+        changed = CONFIG + "\nserver: {port: 2}\n"
+        write(changed)
+        assert not await router.reload()
+        line = changed.splitlines().index("server: {port: 2}") + 1
+        assert f"line {line}: server.port: cannot change while serving" in (router.last_error or "")
+        await router.aclose()
+
+    asyncio.run(main())
 
 
 def test_requests_in_flight_end_on_what_they_began_with(write: Write) -> None:

@@ -311,7 +311,7 @@ class Router:
         )
         changed = [name for name, differs in fixed if differs]
         if changed:
-            raise ConfigError([_restart_needed(name) for name in changed], "config")
+            raise ConfigError([_restart_needed(name, loaded.lines.get(name)) for name in changed], loaded.path)
 
     async def _close_retired(self, key: int) -> None:
         wiring = self._retired.pop(key)
@@ -391,5 +391,5 @@ class Router:
             _log.warning("request %s: %s", record.id, self.masker.mask(record.fallback_reason))
 
 
-def _restart_needed(name: str) -> Problem:
-    return Problem(name, None, "cannot change while serving; restart the gateway to change it")
+def _restart_needed(name: str, line: int | None) -> Problem:
+    return Problem(name, line, "cannot change while serving; restart the gateway to change it")

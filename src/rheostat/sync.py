@@ -53,11 +53,18 @@ class SyncRouter:
         """Keep a later judgement on a request."""
         self._loop.call_soon_threadsafe(self.router.feedback, feedback)
 
+    def status(self) -> dict[str, Any]:
+        """Say what runs; see `Router.status`."""
+        return self._wait(self._status())
+
     def close(self) -> None:
         """Finish what is in flight, flush records, close the models."""
         if self._thread.is_alive():
             self._wait(self.router.aclose(drain_s=10.0))
             self._stop()
+
+    async def _status(self) -> dict[str, Any]:
+        return self.router.status()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
