@@ -93,12 +93,11 @@ def _plain_input(row: Row) -> Any:
 
 
 def _how_to_make_it_safe(settings: SklearnModel, digest: str) -> str:
-    seen = f"its sha256 is now {digest}"
     if settings.trusted and settings.sha256:
-        return f"{settings.path} is not the file you trusted: {seen}, the config says {settings.sha256}"
+        return f"{settings.path} is not the file you trusted: its sha256 is now {digest}, the config says {settings.sha256}"
     return (
         f"{settings.path} is a pickle, and loading a pickle runs the code in it. Convert the model to ONNX with skl2onnx "
-        f"and use backend: onnx; or, if you made this file yourself, set trusted: true and sha256: {digest} ({seen})"
+        f"and use backend: onnx; or, if you made this file yourself, set trusted: true and sha256: {digest}"
     )
 
 
