@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,3 +187,34 @@ def test_a_config_that_cannot_be_built_says_everything(write: Write) -> None:
         open_router(write(bad))
     paths = [problem.path for problem in caught.value.problems]
     assert [path.split(".")[1] for path in paths] == ["fast", "large"]
+
+
+def test_a_librarys_own_error_while_opening_changes_nothing_and_leaves_nothing_open(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rheostat.backends.template import TemplateModel
+
+    closed: list[str] = []
+    path = write("models: {a: {backend: template, label: x}}\nroutes: {default: {policy: a}}\n")
+
+    async def run() -> None:
+        router = await Router.open(str(path))
+        plain = TemplateModel.open
+
+        def broken(self: TemplateModel, base: str) -> Any:
+            if self.label == "bad":
+                raise OSError("the library said no")
+            model = plain(self, base)
+            monkeypatch.setattr(model, "close", lambda: closed.append(self.label), raising=False)
+            return model
+
+        monkeypatch.setattr(TemplateModel, "open", broken)
+        more = "b: {backend: template, label: y}, c: {backend: template, label: bad}"
+        write(f"models: {{a: {{backend: template, label: x}}, {more}}}\nroutes: {{default: {{policy: a}}}}\n")
+        assert not await router.reload()
+        assert "models.c: it could not be opened: OSError: the library said no" in str(router.last_error)
+        assert closed == ["y"]
+        assert (await router.apredict("q")).record.label == "x"
+        await router.aclose()
+
+    asyncio.run(run())

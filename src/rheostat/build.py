@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from rheostat.resilience.spend import spends_of
 from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
+
+_log = logging.getLogger("rheostat.build")
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
@@ -71,7 +74,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         try:
             models[name] = await open_model(name, settings, loaded, residency, before)
             opened.append(models[name])
-        except RheostatError as error:
+        except Exception as error:
             problems.extend(_problems(loaded, f"models.{name}", error))
     scorers: dict[str, tuple[Stamp, Scorer | AnswerScorer]] = {}
     for name, scorer in config.signals.items():
@@ -81,7 +84,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             continue
         try:
             scorers[name] = (now, await asyncio.to_thread(scorer.open, name, loaded.base))
-        except RheostatError as error:
+        except Exception as error:
             problems.extend(_problems(loaded, f"signals.{name}", error))
     for name, (_, made) in scorers.items():
         unknown = [model for model in made.needs if model not in config.models] if isinstance(made, AnswerScorer) else []
@@ -224,6 +227,11 @@ def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Record
     return Recorder(sinks, mask=masker.mask)
 
 
-def _problems(loaded: Loaded, part: str, error: RheostatError) -> list[Problem]:
-    found = error.problems if isinstance(error, ConfigError) else (Problem("", None, str(error)),)
+def _problems(loaded: Loaded, part: str, error: Exception) -> list[Problem]:
+    """Say what is wrong with a part; a library's own error must not stop the others from being told, nor the old config."""
+    told = str(error)
+    if not isinstance(error, RheostatError):
+        told = f"it could not be opened: {type(error).__name__}: {error}"
+        _log.error("%s could not be opened", part, exc_info=error)
+    found = error.problems if isinstance(error, ConfigError) else (Problem("", None, told),)
     return loaded.placed(part, found)
