@@ -177,6 +177,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         cache=settings.cache,
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
+        is_chat=loaded.config.task == "chat",
     )
 
 

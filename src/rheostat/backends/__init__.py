@@ -1,5 +1,6 @@
 """The kinds of model a config may name. Heavy libraries are imported when a model is opened, not before."""
 
+from rheostat.backends.chat import ChatModel
 from rheostat.backends.check import ContractReport, check_contract, check_remote_contract, warm_up
 from rheostat.backends.gguf import GgufModel
 from rheostat.backends.http import HttpModel
@@ -15,6 +16,7 @@ from rheostat.backends.torch import TorchModel
 from rheostat.pool.backend import ModelSettings
 
 BACKENDS: dict[str, type[ModelSettings]] = {
+    "chat": ChatModel,
     "gguf": GgufModel,
     "http": HttpModel,
     "inference_protocol": InferenceModel,

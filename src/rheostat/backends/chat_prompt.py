@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from rheostat.backends.upstream import encode
 from rheostat.pool.backend import ModelSettings, Row
@@ -13,6 +13,13 @@ from rheostat.types.text import well_formed
 _CHOICE = "Classify the user's text. Answer with exactly one of these labels and nothing else: {labels}"
 
 
+class Prompted(Protocol):
+    """Settings with a system prompt."""
+
+    @property
+    def prompt(self) -> str: ...
+
+
 class ChatSettings(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a language model may be told, wherever it runs."""
 
@@ -20,7 +27,7 @@ class ChatSettings(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     max_tokens: int = 16
 
 
-def instruction(settings: ChatSettings, labels: Sequence[str]) -> str:
+def instruction(settings: Prompted, labels: Sequence[str]) -> str:
     """Return the system prompt: the configured one, else that which asks for one of `labels`; empty without either."""
     return settings.prompt or (_CHOICE.format(labels=", ".join(labels)) if labels else "")
 

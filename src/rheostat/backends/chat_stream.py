@@ -115,7 +115,7 @@ async def pieces(body: AsyncGenerator[bytes], read: Callable[[Any], Reply]) -> A
     finish: str | None = None
     async with aclosing(body):
         while True:
-            data = await (_soon(body) if finish else anext(body, None))
+            data = await (soon(body) if finish else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else parser.end():
                 try:
@@ -151,9 +151,10 @@ def truncated(size: int) -> ModelError:
     return ModelError("reset", f"truncated: the stream ended after {size} characters, without a finish reason or end marker")
 
 
-async def _soon(body: AsyncGenerator[bytes]) -> bytes | None:
+async def soon(body: AsyncGenerator[bytes], more_s: float = 0.0) -> bytes | None:
+    """Return what follows the end of an answer within a moment, or within `more_s` seconds longer; None: nothing."""
     try:
-        async with asyncio.timeout(_END_GRACE_S):
+        async with asyncio.timeout(_END_GRACE_S + more_s):
             return await anext(body, None)
     except (TimeoutError, ModelError):  # the answer is complete, whatever becomes of the connection
         return None

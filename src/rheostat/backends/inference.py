@@ -10,12 +10,12 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
+from rheostat.backends.endpoint import with_path
 from rheostat.backends.inference_classifier import InferenceClassifier
 from rheostat.backends.inference_facts import Described, Transport
 from rheostat.backends.inference_grpc import PORTS, GrpcTransport
 from rheostat.backends.inference_http import HttpTransport
 from rheostat.backends.labels import settle_labels
-from rheostat.backends.openai import with_path
 from rheostat.backends.secrets import masked_url
 from rheostat.backends.upstream import StatusKind, Upstream
 from rheostat.errors import ConfigError, ModelError, Problem

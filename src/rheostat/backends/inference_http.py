@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from rheostat.backends.endpoint import with_path
 from rheostat.backends.inference_facts import Metadata, described
-from rheostat.backends.openai import with_path
 from rheostat.backends.reply import bad_output
 from rheostat.backends.upstream import Upstream, encode
 from rheostat.errors import ModelError

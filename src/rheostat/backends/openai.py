@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from rheostat.backends.chat_prompt import ChatSettings, instruction, messages
+from rheostat.backends.chat_prompt import instruction, messages
 from rheostat.backends.chat_stream import pieces
+from rheostat.backends.endpoint import EndpointSettings
 from rheostat.backends.label_text import match_label, scores_from_logprobs
 from rheostat.backends.labels import settle_labels
 from rheostat.backends.reply import bad_output
 from rheostat.backends.secrets import masked_url
-from rheostat.backends.upstream import LARGEST, StatusKind, Upstream, encode
+from rheostat.backends.upstream import LARGEST, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import Piece, RemoteBackend, Reply, Row
 from rheostat.types import Prediction
-from rheostat.types.duration import Duration
 
 
-class OpenAIModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="openai"):
+class OpenAIModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="openai"):
     """`model` at `base_url` (`.../v1`) chooses one of `labels` for each row; `prompt` replaces the system prompt.
 
     With `logprobs: true` the confidence is the label's share of the probability of all labels
@@ -31,25 +31,11 @@ class OpenAIModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields
     says what a status means, by its kind of failure, where the usual table does not fit.
     """
 
-    base_url: str
-    model: str
-    api_key: str = ""
+    prompt: str = ""
+    max_tokens: int = 16
     logprobs: bool = False
     top_logprobs: int = 20
-    extra_body: Mapping[str, Any] = {}
     parallel: int = 8
-    max_retry_after: Duration = Duration(60.0)
-    on_status: Mapping[int, StatusKind] = {}
-
-    @property
-    def rows_together(self) -> bool:
-        """False: a call carries one row."""
-        return False
-
-    @property
-    def check_url(self) -> str:
-        """The list of models, which costs nothing."""
-        return with_path(self.base_url, "/models")
 
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
@@ -64,11 +50,7 @@ class OpenAIModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields
         if problems:
             raise ConfigError(problems)
         labels = settle_labels(self.labels, None, self.model) or ()
-        headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        url = with_path(self.base_url, "/chat/completions")
-        return ChatClassifier(
-            self, Upstream(url, headers, self.max_retry_after, "base_url", on_status=self.on_status), labels
-        )
+        return ChatClassifier(self, self.upstream(), labels)
 
     def __repr__(self) -> str:
         return f"OpenAIModel(model={self.model!r}, base_url={masked_url(self.base_url)!r}, labels={self.labels!r})"
@@ -195,9 +177,3 @@ async def _caught(ask: Any, row: Row, timeout_s: float) -> Reply:
     except ModelError as error:
         return error
     return reply
-
-
-def with_path(base_url: str, path: str) -> str:
-    """Return the URL with `path` added before its query."""
-    front, mark, query = base_url.partition("?")
-    return front.rstrip("/") + path + mark + query

@@ -152,7 +152,7 @@ def _replies(answers: Any, count: int, labels: tuple[str, ...] | None) -> list[R
 
 def _copy(row: Any) -> Any:
     """Return a row that the user's code may change: the next model and the record get it as the client sent it."""
-    if type(row) is dict:
+    if isinstance(row, dict):
         return {key: _copy(value) for key, value in row.items()}
     return [_copy(value) for value in row] if type(row) is list else row
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from rheostat.types import Prediction, Recalled, Request, RouteRecord
+from rheostat.types import Chat, Prediction, Recalled, Request, RouteRecord
 
 ENTRY_BYTES = 450
 """Memory of one entry besides its answer, rounded up: key, place in the order, and the fields beside the answer."""
@@ -42,7 +42,7 @@ class Question(Struct, frozen=True, kw_only=True):
             parts = (
                 self.salt,
                 request.tenant if self.tenant else None,
-                request.data,
+                request.data.question if isinstance(request.data, Chat) else request.data,
                 {name: value for name, value in meta.items() if name != _TRACE}
                 if self.meta is None
                 else [meta.get(name) for name in self.meta],

@@ -10,6 +10,7 @@ from typing import Any
 from rheostat.config.check_access import check_access
 from rheostat.config.check_batching import check_batching
 from rheostat.config.check_cache import check_cache
+from rheostat.config.check_chat import check_chat
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
@@ -51,6 +52,7 @@ def check(draft: Draft) -> list[Problem]:
     check_residency(draft)
     check_batching(draft)
     check_workers(draft)
+    check_chat(draft)
     _general(draft)
     check_access(draft)
     return draft.warnings

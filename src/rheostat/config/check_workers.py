@@ -6,7 +6,7 @@ from rheostat.config.draft import Draft
 from rheostat.pool import ModelSettings
 from rheostat.pool.worker.settings import WorkerSettings, processes_of
 
-ELSEWHERE = ("http", "openai", "inference_protocol")
+ELSEWHERE = ("chat", "http", "openai", "inference_protocol")
 
 
 def check_workers(draft: Draft) -> None:

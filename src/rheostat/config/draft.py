@@ -27,6 +27,7 @@ class Draft:
     budgets: Mapping[str, Any]
     policies: Mapping[str, Any]
     labels: tuple[str, ...]
+    task: str
     sections: frozenset[str]
     features: tuple[str, ...]
     base: str

@@ -193,6 +193,7 @@ def _draft(decoder: Decoder, reader: PolicyReader, root: Node, policies: dict[st
         budgets=_decoded(decoder, root, "budgets"),
         policies=policies,
         labels=_labels(root),
+        task=str(root.value["task"].value) if "task" in root.value else "classify",
         sections=frozenset(root.value),
         features=known.features,
         base=base,

@@ -124,11 +124,13 @@ class HoldSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file, whole. `labels` is the label set of the task, if all models must share one."""
+    """One file, whole. `task` is what a row is: something to `classify`, or a conversation (`chat`) that language models
+    (`backend: chat`) go on with, over `/v1/chat/completions`. `labels` is the label set of the task, if all models must
+    share one."""
 
     models: dict[str, ModelSettings]
     routes: dict[str, RouteSettings]
-    task: Literal["classify"] = "classify"
+    task: Literal["classify", "chat"] = "classify"
     labels: tuple[str, ...] = ()
     signals: dict[str, ScorerSettings] = {}
     budgets: dict[str, SpendSettings] = {}

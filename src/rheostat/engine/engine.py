@@ -19,7 +19,7 @@ from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.progress import Progress
-from rheostat.engine.record import status_of, summary
+from rheostat.engine.record import closed, status_of, summary
 from rheostat.engine.stream import Outlet, may_stream, settle
 from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, RheostatError
 from rheostat.pool import Pool
@@ -39,7 +39,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
     budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
     view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
-    where answers are cached or come later; with a `cache` they are given again while they are fresh."""
+    where answers are cached or come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is
+    a conversation, and its record holds nothing of the answer."""
 
     name: str
     route: Route
@@ -54,6 +55,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     cache: RouteCache | None = None
     policy_version: str = ""
     raw_input: bool = False
+    is_chat: bool = False
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -268,6 +270,8 @@ class Engine:
             now = self.clock.monotonic()
             journey.asked.cut_off((*unheard, *(going[name].outcome(request, now) for name in sorted(going))))
         record = self._record(plan, lane, request, journey, ending, waited)
+        if lane is not None and lane.is_chat:
+            record = closed(record, ending.prediction, plan.pool.models, raw=lane.raw_input)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
         if lane is not None and lane.averaged and journey is not None:

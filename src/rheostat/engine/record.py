@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
+from msgspec import Struct, structs
 
 from rheostat.errors import FAILURES, ClientError, ModelError, RheostatError
-from rheostat.types import InputSummary, Request
+from rheostat.types import Chat, InputSummary, Outcome, Prediction, Request, RouteRecord
 
+if TYPE_CHECKING:
+    from rheostat.pool import Model
+
+
+class _Choice(Struct):
+    finish_reason: str | None = None
+
+
+class _Completion(Struct):
+    choices: list[_Choice] = []
+
+
+_finishes = msgspec.json.Decoder(_Completion).decode
 _HEADS_PLAIN = (("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF"), ("gif", b"GIF8"), ("bmp", b"BM"))
 _HEADS_BASE64 = (("png", b"iVBORw"), ("jpeg", b"/9j/"), ("webp", b"UklGR"), ("gif", b"R0lGOD"), ("bmp", b"Qk"))
 
@@ -17,6 +32,10 @@ _HEADS_BASE64 = (("png", b"iVBORw"), ("jpeg", b"/9j/"), ("webp", b"UklGR"), ("gi
 def summary(request: Request, raw: bool) -> InputSummary:
     """Summarise the input: kind, length in characters, hash; the text itself only when `raw`, an image never."""
     data = request.data
+    if isinstance(data, Chat):
+        body = msgspec.json.encode(data.fields)
+        hashed = xxhash.xxh3_64_hexdigest(data.question)
+        return InputSummary("chat", len(body), hashed, body.decode() if raw else None)
     if isinstance(data, dict) and isinstance(data.get("image"), str | bytes):
         return _image_summary(data, raw)
     if isinstance(data, str):
@@ -60,3 +79,34 @@ def status_of(error: RheostatError | None, level: int, fallback_reason: str) -> 
             return "cancelled"
         return "rejected" if FAILURES[error.kind].status < 500 else "error"
     return "rejected" if isinstance(error, ClientError) else "error"
+
+
+def closed(record: RouteRecord, said: Prediction | None, pool: Mapping[str, Model], *, raw: bool) -> RouteRecord:
+    """Return the record of a conversation without what was answered in it: of an answer only how it finished is kept, unless
+    the operator asked for `raw` input; the labels of models that choose among labels stay."""
+    outcomes = tuple(_closed(outcome, pool.get(outcome.served_by or outcome.model), raw) for outcome in record.outcomes)
+    if raw:
+        return structs.replace(record, outcomes=outcomes)
+    label = None if said is None else finish_of(said)
+    return structs.replace(record, outcomes=outcomes, label=label, scores=None, guess=None, stood_in={})
+
+
+def _closed(outcome: Outcome, model: Model | None, raw: bool) -> Outcome:
+    said = outcome.prediction
+    if said is None:
+        return outcome
+    if raw or (model is not None and model.labels):
+        return structs.replace(outcome, prediction=structs.replace(said, output=None))
+    kept = Prediction(finish_of(said), said.confidence, spoilt=said.spoilt)
+    return structs.replace(outcome, prediction=kept)
+
+
+def finish_of(said: Prediction) -> str:
+    """Return how the answer in a conversation finished: `stop`, `length`, `tool_calls` or what else its model told."""
+    if not isinstance(said.output, bytes):
+        return "stop"
+    try:
+        choices = _finishes(said.output).choices
+    except msgspec.DecodeError:  # the output of a model that is no chat model
+        return "stop"
+    return (choices[0].finish_reason if choices else None) or "stop"

@@ -42,20 +42,20 @@ class Outlet:
         self.pieces = 0
         self.first_s: float | None = None
         self.closed = False
-        self._piece: str | None = None
+        self._piece: Piece | None = None
         self._came: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
 
-    async def put(self, text: str) -> None:
+    async def put(self, piece: Piece) -> None:
         """Hand in a piece; waits until the one before has been taken."""
         while self._piece is not None:
             self._gone = asyncio.get_running_loop().create_future()
             await self._gone
-        self._piece = text
+        self._piece = piece
         self.pieces += 1
         _wake(self._came)
 
-    async def take(self) -> str | None:
+    async def take(self) -> Piece | None:
         """Wait for the next piece; None when no more will come."""
         while self._piece is None:
             if self.closed:
@@ -81,6 +81,7 @@ class Stream:
 
     def __init__(self, serve: Callable[[Outlet], Awaitable[Served]]) -> None:
         self.served: Served | None = None
+        self._told = False
         self._serve = serve
         self._outlet = Outlet()
         self._task: asyncio.Task[Served] | None = None
@@ -94,8 +95,18 @@ class Stream:
         return self
 
     async def __anext__(self) -> str:
-        if self.served is not None:
+        while (piece := await self.take()) is not None:
+            if piece.text:
+                return piece.text
+        if self._told or self._outlet.pieces or self.served is None or self.served.prediction is None:
             raise StopAsyncIteration
+        self._told = True
+        return self.served.prediction.label
+
+    async def take(self) -> Piece | None:
+        """Return the next piece of an answer that comes piece by piece; None at its end, and for one that comes whole."""
+        if self.served is not None:
+            return None
         if self._task is None:
             self._task = asyncio.ensure_future(self._serve(self._outlet))
             self._task.add_done_callback(lambda _: self._outlet.close())
@@ -106,9 +117,7 @@ class Stream:
         self.served = served
         if served.error is not None:
             raise served.error
-        if self._outlet.pieces or served.prediction is None:
-            raise StopAsyncIteration
-        return served.prediction.label
+        return None
 
     async def __aenter__(self) -> Stream:
         return self
@@ -190,12 +199,12 @@ async def poured(model: Model, request: Request, outlet: Outlet, clock: Clock) -
                 since += took
                 if piece is None:
                     raise ModelError("reset", "truncated: the stream ended without a finish reason or end marker")
-                if piece.text:
+                if piece.text or piece.chunk:
                     since = 0.0
                     if not texts:
                         outlet.first_s = clock.monotonic() - began
                     texts.append(piece.text)
-                    await outlet.put(piece.text)
+                    await outlet.put(piece)
                 if piece.finish is not None:
                     return _reply(piece, texts)
     except ModelError as error:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rheostat.errors import BadRequest, NotFound, RheostatError
 from rheostat.gateway.answer import RESULTS, Headers, Send, encode, send_error, send_not_allowed, send_page
 from rheostat.gateway.body import FeedbackBody, Receive, parse, read_body
+from rheostat.gateway.chat_api import PAGE as CHAT
+from rheostat.gateway.chat_api import ChatApi
 from rheostat.gateway.headers import MAX_ID, check_body_headers, read_headers, request_id
 from rheostat.gateway.inference_api import PREFIX, InferenceApi
 from rheostat.gateway.openapi import document
@@ -45,7 +47,11 @@ class Gateway:
         self.predict = PredictApi(router)
         self.results = ResultsApi(router, self.predict.caller)
         self.inference = InferenceApi(self.predict)
-        self._posts: Mapping[str, Page] = {"/v1/predict": self.predict, "/v1/feedback": self._feedback}
+        self._posts: Mapping[str, Page] = {
+            "/v1/predict": self.predict,
+            "/v1/feedback": self._feedback,
+            CHAT: ChatApi(self.predict),
+        }
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,
             "/health/live": lambda: Response(200, b'{"status":"live"}'),
@@ -126,13 +132,16 @@ class Gateway:
             await send_error(send, error, known_id)
 
     def _models(self) -> Response:
-        models = [
+        models: list[dict[str, Any]] = [
             {
                 "id": name, "object": "model", "owned_by": "rheostat", "version": settings.version,
                 "tags": settings.tags, "tier": settings.tier, "cost": settings.cost, "weak_at": settings.weak_at,
             }
             for name, settings in self.router.config.models.items()
         ]  # fmt: skip
+        if self.router.config.task == "chat":  # there a client names a route as its model
+            routes = [name for name in self.router.config.routes if name not in self.router.config.models]
+            models = [{"id": name, "object": "model", "owned_by": "rheostat"} for name in routes] + models
         return Response(200, encode({"object": "list", "data": models}))
 
     def _ready(self) -> Response:

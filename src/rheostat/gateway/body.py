@@ -138,7 +138,7 @@ def parse(body: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if _HALF.search(body):
             return _with_half_characters(body, kind)
-        raise _malformed(body, error) from None
+        raise malformed(body, error) from None
 
 
 def item_of(value: Any, index: int) -> Item:
@@ -223,14 +223,15 @@ def _with_half_characters(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise explained(error, "" if kind is PredictBody else "feedback") from None
     except (ValueError, RecursionError) as error:
-        raise _malformed(body, error) from None
+        raise malformed(body, error) from None
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _malformed(body: bytes, error: Exception) -> BadRequest:
+def malformed(body: bytes, error: Exception) -> BadRequest:
+    """Return the error for a body that is no JSON, with the reason and the place."""
     if not body.strip():
         return BadRequest("the body is empty; send a JSON object")
     if body.startswith(b"\xef\xbb\xbf"):

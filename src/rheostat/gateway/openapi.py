@@ -10,6 +10,7 @@ import msgspec
 
 from rheostat.gateway.answer import BatchAnswer, ErrorAnswer, PredictAnswer, PromiseAnswer
 from rheostat.gateway.body import FeedbackBody, Item, PredictBody
+from rheostat.gateway.openapi_chat import chat_paths, chat_schemas
 from rheostat.gateway.openapi_inference import SCHEMAS, inference_paths
 
 _ERRORS = {
@@ -59,9 +60,9 @@ def document() -> bytes:
             "description": "Decides for every request which models run and how much each answer counts.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {**_paths(), **inference_paths(_ERRORS)},
+        "paths": {**_paths(), **chat_paths(_ERRORS), **inference_paths(_ERRORS)},
         "components": {
-            "schemas": {**schemas, **SCHEMAS},
+            "schemas": {**schemas, **chat_schemas(), **SCHEMAS},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},

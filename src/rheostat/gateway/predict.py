@@ -14,6 +14,7 @@ from rheostat.errors import BadRequest, Overloaded, RheostatError, http_status
 from rheostat.gateway.answer import (
     BatchAnswer,
     ErrorAnswer,
+    Headers,
     Page,
     PredictAnswer,
     PromiseAnswer,
@@ -85,7 +86,7 @@ class PredictApi:
             raw = scope["headers"]
             found = read_headers(raw)
             known_id = request_id(found)
-            key = self._let_in(found)
+            key = self.let_in(found)
             body = await read_body(receive, self.router.config.server.max_body)
             if body is None:
                 return
@@ -117,7 +118,7 @@ class PredictApi:
         try:
             found = read_headers(raw)
             known_id = request_id(found)
-            key = self._let_in(found)
+            key = self.let_in(found)
             if len(body) > self.router.config.server.max_body:
                 raise too_large(self.router.config.server.max_body)
             asked = parse(body, PredictBody)
@@ -140,7 +141,7 @@ class PredictApi:
         finally:
             self.active -= 1
 
-    def _let_in(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
+    def let_in(self, found: Mapping[bytes, bytes]) -> KeySettings | None:
         """Return the settings of the caller's key.
 
         Raises:
@@ -154,15 +155,21 @@ class PredictApi:
 
     def _failed(self, error: BaseException, known_id: str) -> Page:
         """Return the page of a request that did not come as far as being served; what is no failure is raised again."""
+        told, headers = self.failure(error, known_id)
+        return error_page(told, known_id, headers)
+
+    def failure(self, error: BaseException, known_id: str) -> tuple[Exception, Headers]:
+        """Return what to tell of a request that did not come as far as being served, and the headers that go with it;
+        what is no failure is raised again."""
         closing = [(b"connection", b"close")]
         if isinstance(error, asyncio.CancelledError):  # the time to drain is over
-            return error_page(Overloaded("the gateway is stopping"), known_id, closing)
+            return Overloaded("the gateway is stopping"), closing
         if isinstance(error, RheostatError):
-            return error_page(error, known_id, closing if self.draining else None)
+            return error, closing if self.draining else []
         if not isinstance(error, Exception):
             raise error
         _log.error("request %s failed inside", known_id, exc_info=error)
-        return error_page(error, known_id)
+        return error, []
 
     def allow(self, key: KeySettings | None, options: RouteOptions) -> None:
         """Raise `Forbidden` when the caller may not go this way."""

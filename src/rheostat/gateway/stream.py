@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from rheostat.engine.engine import Served
 from rheostat.errors import Overloaded, RheostatError
-from rheostat.gateway.answer import ResultInfo, Send, answer_of, encode, encoded, error_of, promised
+from rheostat.gateway.answer import Headers, ResultInfo, Send, answer_of, encode, encoded, error_of, promised
 from rheostat.gateway.body import Receive
 from rheostat.gateway.leave import ClientGone, left, wait_for_leave
 from rheostat.types.text import well_formed
@@ -27,6 +27,7 @@ Respond = Callable[[Served, Send], Awaitable[None]]
 KEEP_ALIVE_S = 15.0
 """After this time without a piece a comment is sent, so that nothing between here and the client gives it up."""
 _WATCH_S = 1.0
+_NOTHING_MORE: Headers = []
 _HEAD = [
     (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"), (b"x-accel-buffering", b"no"),
@@ -94,9 +95,9 @@ class StreamAnswer:
     async def _fail(self, error: Exception, known_id: str, result: ResultInfo | UnsetType = UNSET) -> None:
         await self._put(_event(b"error", encoded(error_of(error, known_id, result))), more=False)
 
-    async def _start(self, known_id: str) -> None:
+    async def _start(self, known_id: str, more: Headers = _NOTHING_MORE) -> None:
         self._started = True
-        headers = [*_HEAD, (b"x-rheostat-request-id", known_id.encode())]
+        headers = [*_HEAD, (b"x-rheostat-request-id", known_id.encode()), *more]
         if self._draining():
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})

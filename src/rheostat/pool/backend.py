@@ -67,11 +67,13 @@ class RemoteBackend(Protocol):
 
 class Piece(Struct, frozen=True, omit_defaults=True):
     """A part of an answer's text. `finish` stands in the last one only and says that the answer is complete; `reply` is then
-    how the backend reads the whole (None: the text is the label)."""
+    how the backend reads the whole (None: the text is the label). `chunk` is what the part came in, as server-sent events
+    that may be sent on as they are; a part without text may have one, too."""
 
     text: str = ""
     finish: str | None = None
     reply: Reply | None = None
+    chunk: bytes = b""
 
 
 @runtime_checkable

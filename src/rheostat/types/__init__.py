@@ -1,5 +1,6 @@
 """What is passed between the rooms: frozen structs, no behaviour to speak of."""
 
+from rheostat.types.chat import Chat
 from rheostat.types.context import Context, ModelView, PoolView
 from rheostat.types.decision import Answer, Call, Decision, Decline, Floor, Hold
 from rheostat.types.outcome import Attempt, Failure, Outcome
@@ -13,6 +14,7 @@ __all__ = [
     "Answer",
     "Attempt",
     "Call",
+    "Chat",
     "Context",
     "Decision",
     "Decline",

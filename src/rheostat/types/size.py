@@ -6,15 +6,20 @@ from typing import Any
 
 import msgspec
 
+from rheostat.types.chat import Chat
+
 
 def tokens_of(data: Any) -> int:
     """Estimate the tokens of an input: one for every four ASCII characters, one for every other character.
 
-    Text counts as it is, a mapping as its JSON. A rule of thumb for subword vocabularies: within about a third for English
-    and Chinese prose; leave room for it in `max_input`.
+    Text counts as it is, a mapping as its JSON, a conversation as what was said in it and its tools, without its images.
+    A rule of thumb for subword vocabularies: within about a third for English and Chinese prose; leave room for it in
+    `max_input`.
     """
     if isinstance(data, str):
         text = data
+    elif isinstance(data, Chat):
+        text = data.spoken
     else:
         try:
             text = msgspec.json.encode(data, enc_hook=str).decode()

@@ -1,0 +1,147 @@
+"""A language model behind an OpenAI-compatible chat endpoint, handed whole conversations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+import msgspec
+from msgspec import Raw, structs
+
+from rheostat.backends.chat_completion import read_completion, without_chances
+from rheostat.backends.chat_prompt import messages
+from rheostat.backends.chat_relay import relayed
+from rheostat.backends.endpoint import EndpointSettings
+from rheostat.backends.openai import answer_each
+from rheostat.backends.token_confidence import NEEDED, TokenConfidence
+from rheostat.backends.upstream import LARGEST, Upstream, encode
+from rheostat.errors import ConfigError, ModelError, Problem
+from rheostat.pool.backend import Piece, RemoteBackend, Reply, Row
+from rheostat.resilience.stream import StreamLimits
+from rheostat.types import Chat, Prediction
+
+_PARALLEL = 8
+
+
+class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="chat"):
+    """`model` at `base_url` (`.../v1`) answers conversations (`task: chat`): it gets each as the client sent it, with its
+    own name as `model`, and its completion goes back as it came.
+
+    With `confidence` a cascade can tell how sure it was: token chances are asked for (`mean_logprob`: the geometric mean of
+    the tokens' probabilities; `margin`: the mean distance of the two likeliest tokens) and taken out again where the client
+    did not want them; an answer that is streamed has no confidence. `extra_body` is added to every request. After a 429 or
+    5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a status
+    means, by its kind of failure, where the usual table does not fit.
+    """
+
+    confidence: TokenConfidence | None = None
+    stream: StreamLimits | None = StreamLimits()
+
+    def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
+        """Prepare the endpoint; nothing is sent yet.
+
+        Raises:
+            ConfigError: the URL cannot be used, or labels are given.
+        """
+        if self.labels:
+            told = "a chat model's answers are texts: remove `labels`, or use `backend: openai`, which chooses a label"
+            raise ConfigError([Problem("labels", None, told)])
+        return ChatCompleter(self, self.upstream())
+
+    def __repr__(self) -> str:
+        return f"ChatModel(model={self.model!r})"
+
+
+class ChatCompleter:
+    """Asks once a row; a text is asked as the only message of a conversation."""
+
+    def __init__(self, settings: ChatModel, upstream: Upstream) -> None:
+        self.labels: tuple[str, ...] | None = None
+        self._upstream = upstream
+        self._confidence = settings.confidence
+        self._fixed = {name: Raw(encode(value)) for name, value in settings.extra_body.items()}
+        self._model = Raw(encode(settings.model))
+
+    async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
+        """Answer every row within `timeout_s` seconds; each fails alone."""
+        return await answer_each(self._one, rows, timeout_s, _PARALLEL)
+
+    async def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
+        """Yield the answer to one row as it comes."""
+        fields = self._fields(row)
+        fields["stream"] = _TRUE
+        choices, usage = 1, False
+        if isinstance(row, Chat):
+            if "stream_options" in row.fields:
+                fields["stream_options"] = row.fields["stream_options"]
+                options = row.asks("stream_options")
+                usage = isinstance(options, dict) and options.get("include_usage") is True
+            wanted = row.asks("n")
+            choices = wanted if isinstance(wanted, int) and wanted > 1 else 1
+        try:
+            async with aclosing(self._upstream.stream(msgspec.json.encode(fields), timeout_s)) as data:
+                if (await anext(data)).startswith(b"application/json"):
+                    yield Piece(finish="whole", reply=self._read(row, await _all(data)))
+                    return
+                async with aclosing(relayed(data, read_completion, choices, usage=usage)) as found:
+                    async for piece in found:
+                        yield piece
+        except ModelError as error:
+            hidden = self._upstream.hide(error)
+            raise hidden if isinstance(hidden, ModelError) else error from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._upstream.aclose()
+
+    async def _one(self, row: Row, timeout_s: float) -> Reply:
+        fields = self._fields(row)
+        if self._confidence is not None:
+            fields["logprobs"] = _TRUE
+            if needed := NEEDED[self._confidence]:
+                fields["top_logprobs"] = Raw(b"%d" % max(needed, _wanted(row) or 0))
+        _, content = await self._upstream.exchange(msgspec.json.encode(fields), timeout_s)
+        return self._upstream.hide(self._read(row, content))
+
+    def _read(self, row: Row, content: bytes) -> Reply:
+        reply = read_completion(content, self._confidence)
+        if not isinstance(reply, Prediction):
+            return reply
+        if not isinstance(row, Chat):
+            return structs.replace(reply, output=None)
+        if self._confidence is None:
+            return reply
+        wanted = _wanted(row)
+        if wanted is not None and wanted >= NEEDED[self._confidence]:
+            return reply
+        return structs.replace(reply, output=without_chances(content, wanted))
+
+    def _fields(self, row: Row) -> dict[str, Raw]:
+        fields = dict(row.fields) if isinstance(row, Chat) else {"messages": Raw(encode(messages("", row)))}
+        fields.pop("stream", None)
+        fields.pop("stream_options", None)
+        fields["model"] = self._model
+        fields.update(self._fixed)
+        return fields
+
+
+_TRUE = Raw(b"true")
+
+
+def _wanted(row: Row) -> int | None:
+    """Return how many alternatives of each token the client wanted; None when it wanted no chances."""
+    if not isinstance(row, Chat) or row.asks("logprobs") is not True:
+        return None
+    given = row.asks("top_logprobs")
+    return given if isinstance(given, int) and given > 0 else 0
+
+
+async def _all(data: AsyncIterator[bytes]) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in data:
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise ModelError("bad_output", f"answered more than {LARGEST} bytes")
+    return b"".join(parts)

@@ -1,0 +1,140 @@
+"""A streamed chat completion on its way through: every chunk goes on as it came, and none before the answer has begun."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from rheostat.backends.chat_stream import MARKER, soon, told_error, truncated
+from rheostat.backends.chat_whole import Whole
+from rheostat.backends.sse import Event, SseParser
+from rheostat.errors import ModelError
+from rheostat.pool.backend import Piece, Reply
+
+USAGE_GRACE_S = 2.0
+"""How long the chunk with the usage is waited for after the last finish reason, where the client asked for it."""
+_LARGEST_ANSWER = 8 << 20
+
+
+async def relayed(
+    body: AsyncGenerator[bytes], read: Callable[[bytes], Reply], choices: int = 1, *, usage: bool = False
+) -> AsyncGenerator[Piece]:
+    """Yield the pieces of a stream, each with the chunk it came in; the last one says how it finished.
+
+    Chunks that say nothing yet (a role, keep-alives) wait for the first that does, so that a model which fails before it
+    leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end marker.
+
+    Args:
+        body: the bytes of the stream; closed at the end.
+        read: turns the whole completion into a reply.
+        usage: whether a chunk with the usage is to come after the finish reasons.
+
+    Raises:
+        ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
+    """
+    parser, whole, finished = SseParser(), Whole(), _Finished(choices)
+    held: bytes | None = b""
+    size = 0
+    marked = ended = False
+    async with aclosing(body):
+        while not ended:
+            data = await (soon(body, USAGE_GRACE_S if usage else 0.0) if finished.all else anext(body, None))
+            ended = not data
+            for event in parser.feed(data) if data else _rest(parser, size):
+                if not event.data.strip():
+                    continue
+                if event.data.strip() == MARKER:
+                    marked = ended = True
+                    break
+                try:
+                    chunk = _chunk(event)
+                except ModelError:
+                    if finished.all:
+                        ended = True  # complete already; what follows cannot change it
+                        break
+                    if not data:
+                        raise truncated(size) from None
+                    raise
+                if finished.all and chunk.get("choices"):
+                    continue
+                usage = usage and chunk.get("usage") is None
+                size += len(event.data)
+                if size > _LARGEST_ANSWER:
+                    raise ModelError("bad_output", f"a streamed answer of more than {_LARGEST_ANSWER} characters")
+                whole.add(chunk)
+                finished.note(chunk)
+                text, speaks = _said(chunk)
+                if held is None:
+                    yield Piece(text, chunk=framed(event.data))
+                elif speaks:
+                    first, held = held + framed(event.data), None
+                    yield Piece(text, chunk=first)
+                else:
+                    held += framed(event.data)
+    if not (finished.all or marked):
+        raise truncated(size)
+    reply = read(whole.body())
+    if isinstance(reply, ModelError):
+        raise reply
+    yield Piece(finish=finished.reason, reply=reply, chunk=held or b"")
+
+
+def _rest(parser: SseParser, size: int) -> list[Event]:
+    """Return what stands at the end of a stream; a character that is cut in two is the sign of a cut stream."""
+    try:
+        return parser.end()
+    except ModelError:
+        raise truncated(size) from None
+
+
+def framed(data: str) -> bytes:
+    """Return an event's data as it is sent."""
+    if "\n" not in data:
+        return b"data: %b\n\n" % data.encode()
+    return b"".join(b"data: %b\n" % line.encode() for line in data.split("\n")) + b"\n"
+
+
+class _Finished:
+    """Which choices have a finish reason."""
+
+    def __init__(self, wanted: int) -> None:
+        self.reason = "end"
+        self.all = False
+        self._wanted = wanted
+        self._done: set[Any] = set()
+
+    def note(self, chunk: Mapping[str, Any]) -> None:
+        """Take note of a chunk."""
+        for choice in chunk.get("choices") or ():
+            if isinstance(choice, Mapping) and (reason := choice.get("finish_reason")):
+                self._done.add(str(choice.get("index", 0)))
+                self.reason = str(reason)
+                self.all = len(self._done) >= self._wanted
+
+
+def _chunk(event: Event) -> Mapping[str, Any]:
+    try:
+        said = msgspec.json.decode(event.data)
+    except (msgspec.DecodeError, RecursionError):
+        said = None
+    if not isinstance(said, Mapping) or not isinstance(said.get("choices") or [], list):
+        raise ModelError("bad_output", f"expected a chunk of a chat completion, got {len(event.data)} other characters")
+    if event.name == "error" or said.get("error") is not None:
+        raise told_error(said)
+    return said
+
+
+def _said(chunk: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the text that a chunk adds to the first choice, and whether it says anything at all."""
+    text, speaks = "", False
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") if isinstance(choice, Mapping) else None
+        if not isinstance(delta, Mapping):
+            continue
+        speaks = speaks or any(value for name, value in delta.items() if name != "role")
+        if choice.get("index", 0) == 0 and isinstance(said := delta.get("content"), str):
+            text = said
+    return text, speaks

@@ -1,0 +1,27 @@
+"""Conversations: which models go on with them, and what makes no sense of a text."""
+
+from __future__ import annotations
+
+from rheostat.config.draft import Draft
+from rheostat.policies import Blend, walk
+from rheostat.pool import ModelSettings
+
+
+def check_chat(draft: Draft) -> None:
+    """Check that chat models and `task: chat` go together, and that nothing there needs labels."""
+    if draft.task != "chat":
+        for name, model in draft.models.items():
+            if isinstance(model, ModelSettings) and model.__struct_config__.tag == "chat":
+                told = "answers conversations: set `task: chat`, or use `backend: openai`, which chooses a label"
+                draft.wrong(f"models.{name}.backend", told)
+        return
+    if draft.labels:
+        draft.wrong("labels", "the answers of `task: chat` are texts; remove `labels` here (a model may have its own)")
+    for name, policy in draft.policies.items():
+        for part in walk(policy):
+            if (isinstance(part, Blend) and part.mode == "mix") or getattr(part, "blend", None):
+                told = f"`{part.name}` mixes answers, and texts cannot be mixed; let a cascade or rules choose one"
+                draft.wrong(f"routes.{name}.policy", told)
+    for name, route in draft.routes.items():
+        if route is not None and route.fallback.later:
+            draft.wrong(f"routes.{name}.fallback.later", "a conversation is not completed later; remove it")
