@@ -2,8 +2,9 @@
 
 The same net (`bench/batching_peers/net.py`: a call over 32 rows takes about 1.5 ms on one core) behind each server, one
 instance, at most 32 rows a call, BLAS on one thread; 32 keep-alive connections of `wrk` (Debian package `wrk`), each server
-alone, in turns. First each server's answers are held against the net's own, 200 of them over 32 connections. The peers live
-in virtual environments under `~/.cache/rheostat/peers` (`$RHEOSTAT_PEERS`); those that are absent are named:
+alone, in turns; `library` is this router asked by 32 clients of its own process, without HTTP. First each server's answers
+are held against the net's own, 200 of them over 32 connections. The peers live in virtual environments under
+`~/.cache/rheostat/peers` (`$RHEOSTAT_PEERS`); those that are absent are named:
 
     python -m venv ~/.cache/rheostat/peers/mosec && ~/.cache/rheostat/peers/mosec/bin/pip install mosec numpy
     ... litserve: litserve numpy; mlserver: mlserver==1.7.1 'fastapi<0.116' numpy; Triton: see bench/triton.py
@@ -34,6 +35,7 @@ from bench.outage_process import Process, free_port
 HERE = Path(__file__).with_name("batching_peers")
 PEERS = Path(os.environ.get("RHEOSTAT_PEERS", "~/.cache/rheostat/peers")).expanduser()
 ROWS, CLIENTS, WAIT_MS = 32, 32, 2
+NO_HTTP = "library"
 ROUNDS, SECONDS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("SECONDS", "6"))
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -52,13 +54,20 @@ class Server(NamedTuple):
     read: Callable[[Any], tuple[str, float]]
 
 
-def rheostat(folder: Path) -> Server:
-    """This gateway with the net as a Python callable."""
-    (folder / "rheostat.yaml").write_text(
+def config(folder: Path) -> str:
+    """Write our config and return where it is."""
+    path = folder / "rheostat.yaml"
+    path.write_text(
         "models: {net: {backend: python, callable: 'bench.batching_peers.net:Net', "
         f"batch: {{max_rows: {ROWS}, max_wait: {WAIT_MS}ms}}}}}}\n"
         "routes: {default: {policy: net, deadline: 5s}}\n"
     )
+    return str(path)
+
+
+def rheostat(folder: Path) -> Server:
+    """This gateway with the net as a Python callable."""
+    config(folder)
     port = free_port()
     command = [sys.executable, "-m", "rheostat", "serve", str(folder / "rheostat.yaml"), "--port", str(port)]
     return Server(
@@ -203,6 +212,16 @@ async def measured(name: str, net: Net, warm: bool) -> tuple[float, float, float
     return rate, p50, p99
 
 
+def library() -> tuple[float, float, float]:
+    """Return what 32 clients in one process get from the library, without HTTP."""
+    with tempfile.TemporaryDirectory(prefix="rheostat-batching-") as place:
+        command = [sys.executable, "-m", "bench.batching_library", config(Path(place)), str(CLIENTS), str(SECONDS)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment(Path.cwd())).stdout
+    rate, p50, p99 = map(float, said.splitlines()[-1].split())
+    print(f"  {NO_HTTP:9} {rate:7.0f} requests/s, P50 {p50:6.2f} ms, P99 {p99:6.2f} ms", flush=True)
+    return rate, p50, p99
+
+
 async def main() -> None:
     """Measure, in turns, and print the table."""
     if shutil.which("wrk") is None:
@@ -221,11 +240,13 @@ async def main() -> None:
     for turn in range(ROUNDS):
         for name in there[turn % len(there) :] + there[: turn % len(there)]:
             found[name].append(await measured(name, net, warm=True))
+        if "rheostat" in there:
+            found.setdefault(NO_HTTP, []).append(library())
     middle = {name: [statistics.median(column) for column in zip(*runs, strict=True)] for name, runs in found.items()}
     print("\n| server | requests/s | P50 ms | P99 ms | P99 by own time |\n|---|---|---|---|---|")
     for name, (rate, p50, p99) in middle.items():
         print(f"| {name} | {rate:.0f} | {p50:.2f} | {p99:.2f} | {p99 / own:.1f} |")
-    others = {name: row[0] for name, row in middle.items() if name != "rheostat"}
+    others = {name: row[0] for name, row in middle.items() if name not in ("rheostat", NO_HTTP)}
     if others and "rheostat" in middle:
         best = max(others, key=others.__getitem__)
         ratio = middle["rheostat"][0] / others[best]
