@@ -213,6 +213,7 @@ async def run(
     """
     from rheostat.router import Router
 
+    _log.info("opening and checking the models of %s", config_path)
     router = await Router.open(config_path, masker=masker)
     gc.freeze()  # what was loaded so far stays; looking through it again and again is work for nothing
     gc.set_threshold(*GC_THRESHOLDS)
