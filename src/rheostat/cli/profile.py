@@ -44,9 +44,9 @@ def profile(
 ) -> None:
     """Measure the models: latency by load and by length, rows a second, memory, time to load, and how often each is right.
 
-    Models are measured one after another, so that they do not slow each other. Without DATA each is asked about its
-    `probe`, and no quality is known. Name a profile in the config (`profile: profiles/fast.json`) and decisions know the
-    model's latency and quality from the first request on.
+    Models are measured one after another, so that they do not slow each other, and a slow one takes a while: --rows times
+    its latency, and then the loads. Without DATA each is asked about its `probe`, and no quality is known. Name a profile
+    in the config (`profile: profiles/fast.json`) and decisions know latency and quality from the first request on.
 
     Example: `rheostat profile rheostat.yaml data.csv --label-column topic --chart profiles.svg`
     """
