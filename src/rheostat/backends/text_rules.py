@@ -48,9 +48,8 @@ class RulesModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields
     2. `keywords` by label: the label with most of its keywords in the text (a tie goes to the one written first), with
        `keyword_confidence` times its share of all hits. A keyword matches anywhere, with `whole_words` only between
        words.
-    3. `lexicon`, a file of `term<TAB>valence` lines: the score in (-1, 1) is cut into labels by `cuts`; the
-    confidence is
-       1/k + (1 - 1/k) * |score| for k cuts.
+    3. `lexicon`, a file of `term<TAB>valence` lines: the score in (-1, 1) is cut into labels by `cuts`; the confidence
+       is 1/k + (1 - 1/k) * |score| for k cuts.
     4. `default`. Without one a text that nothing matches is `bad_output`, and the next model is asked.
 
     With `normalise` (the default) spelling variants are one: see `normalise_text`; patterns then ignore letter case.

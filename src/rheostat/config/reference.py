@@ -80,7 +80,8 @@ records: {jsonl: records.jsonl}
 The file's folder is watched, and those of its policy files: a write in place, an atomic rename and a swapped symbolic link
 (a Kubernetes ConfigMap) are all seen. The new file is checked and its models are loaded before it takes over; a file that
 is broken, empty or gone changes nothing but the status. The same content again does nothing. A model file that
-changes on its own starts no reload; the next one takes it up.
+changes on its own starts no reload; the next one takes it up. What is bound at the start needs a restart, and a file that
+changes it is refused: `records`, `results`, `cache`, `admin`, `holds`, `memory`, and the host and ports of `server`.
 """
 
 POLICIES = """\
