@@ -105,6 +105,28 @@ def test_a_broken_callable_fails_the_call(folder: str, name: str, kind: str, wor
     assert caught.value.kind == kind
 
 
+def test_what_code_raises_is_told_with_its_line(folder: str) -> None:
+    deep = "import json\ndef read(row):\n    return json.loads(row)\ndef every(rows):\n    return [read(r) for r in rows]\n"
+    Path(folder, "deep.py").write_text(deep)
+    backend = PythonModel(callable="deep:every").open(folder)
+    assert isinstance(backend, Backend)
+    with pytest.raises(ModelError, match=r"^JSONDecodeError: .* \(deep\.py, line 3\)$"):
+        backend.predict(["{"])  # not the library's line, which tells nobody anything
+    later = PythonModel(callable="my_models:each_later", each=True).open(folder)
+    assert isinstance(later, RemoteBackend)
+    (bad,) = asyncio.run(later.apredict(["boom"], 1.0))
+    line = 1 + SOURCE.split("\n").index('    if row == "boom": raise KeyError(row)')
+    assert str(bad) == f"KeyError: 'boom' (my_models.py, line {line})"
+
+
+def test_a_fault_of_the_call_itself_has_no_line(folder: str) -> None:
+    Path(folder, "none.py").write_text("def nothing(): return []\n")
+    backend = PythonModel(callable="none:nothing").open(folder)
+    assert isinstance(backend, Backend)
+    with pytest.raises(ModelError, match=r"takes 0 positional arguments but 1 was given$"):
+        backend.predict(["a"])
+
+
 def test_a_class_is_made_with_args_declares_labels_and_is_closed(folder: str) -> None:
     backend = opened(folder, "Model", args={"label": "b"})
     assert backend.labels == ("a", "b")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, ClassVar
 
 from rheostat.backends.labels import settle_labels
@@ -158,7 +160,12 @@ def _copy(row: Any) -> Any:
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    """What was raised, and the innermost line of the callable's own file that led to it."""
+    below = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(file, line) for file, line in below if file != __file__]
+    lines = [line for file, line in own if file == own[0][0]]
+    place = f" ({Path(own[0][0]).name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _refusal(field: str, message: str) -> ConfigError:
