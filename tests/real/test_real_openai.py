@@ -120,10 +120,9 @@ def test_the_client_that_awaits(place: Place) -> None:
 
 
 def answered_by(place: Place, model: str, text: str, session: str = "") -> str:
-    reply = place.routed().chat.completions.with_raw_response.create(
-        model=model, messages=[{"role": "user", "content": text}], extra_headers={"x-rheostat-session": session} if session else {},
-        **FIXED | {"max_tokens": 2},
-    )  # fmt: skip
+    asked = {**FIXED, "max_tokens": 2, "messages": [{"role": "user", "content": text}]}
+    headers = {"x-rheostat-session": session} if session else {}
+    reply = place.routed().chat.completions.with_raw_response.create(model=model, extra_headers=headers, **asked)
     assert reply.parse().choices
     return str(reply.headers["x-rheostat-model"])
 

@@ -13,6 +13,7 @@ from rheostat.backends.chat_prompt import messages
 from rheostat.backends.chat_relay import relayed
 from rheostat.backends.endpoint import EndpointSettings
 from rheostat.backends.openai import answer_each
+from rheostat.backends.price import Price
 from rheostat.backends.token_confidence import NEEDED, TokenConfidence
 from rheostat.backends.upstream import LARGEST, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
@@ -32,9 +33,13 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     did not want them; an answer that is streamed has no confidence. `extra_body` is added to every request. After a 429 or
     5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a status
     means, by its kind of failure, where the usual table does not fit.
+
+    With `price` a call costs what its completion tells of its tokens; one that tells nothing, or fails, costs `cost`, and
+    that is what a request's `max_cost` is held to before a call. For a stream the usage is asked for.
     """
 
     confidence: TokenConfidence | None = None
+    price: Price | None = None
     stream: StreamLimits | None = StreamLimits()
 
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
@@ -48,6 +53,11 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ConfigError([Problem("labels", None, told)])
         return ChatCompleter(self, self.upstream())
 
+    def charge(self, said: Prediction | None, tries: int) -> float:
+        """Return the price of the answer's tokens, where they are told, and `cost` for every other call."""
+        known = self.price.of(said.output) if self.price is not None and said is not None else None
+        return self.cost * tries if known is None else self.cost * (tries - 1) + known
+
     def __repr__(self) -> str:
         return f"ChatModel(model={self.model!r})"
 
@@ -59,6 +69,7 @@ class ChatCompleter:
         self.labels: tuple[str, ...] | None = None
         self._upstream = upstream
         self._confidence = settings.confidence
+        self._priced = settings.price is not None
         self._fixed = {name: Raw(encode(value)) for name, value in settings.extra_body.items()}
         self._model = Raw(encode(settings.model))
 
@@ -76,6 +87,8 @@ class ChatCompleter:
                 fields["stream_options"] = row.fields["stream_options"]
                 options = row.asks("stream_options")
                 usage = isinstance(options, dict) and options.get("include_usage") is True
+            if self._priced and not usage:
+                fields["stream_options"] = Raw(b'{"include_usage":true}')
             wanted = row.asks("n")
             choices = wanted if isinstance(wanted, int) and wanted > 1 else 1
         try:
@@ -83,7 +96,7 @@ class ChatCompleter:
                 if (await anext(data)).startswith(b"application/json"):
                     yield Piece(finish="whole", reply=self._read(row, await _all(data)))
                     return
-                async with aclosing(relayed(data, read_completion, choices, usage=usage)) as found:
+                async with aclosing(relayed(data, read_completion, choices, usage=usage, counted=self._priced)) as found:
                     async for piece in found:
                         yield piece
         except ModelError as error:

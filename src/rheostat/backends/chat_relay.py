@@ -20,7 +20,12 @@ _LARGEST_ANSWER = 8 << 20
 
 
 async def relayed(
-    body: AsyncGenerator[bytes], read: Callable[[bytes], Reply], choices: int = 1, *, usage: bool = False
+    body: AsyncGenerator[bytes],
+    read: Callable[[bytes], Reply],
+    choices: int = 1,
+    *,
+    usage: bool = False,
+    counted: bool = False,
 ) -> AsyncGenerator[Piece]:
     """Yield the pieces of a stream, each with the chunk it came in; the last one says how it finished.
 
@@ -30,7 +35,8 @@ async def relayed(
     Args:
         body: the bytes of the stream; closed at the end.
         read: turns the whole completion into a reply.
-        usage: whether a chunk with the usage is to come after the finish reasons.
+        usage: whether the client wants a chunk with the usage after the finish reasons.
+        counted: whether one comes in any case, for ourselves.
 
     Raises:
         ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
@@ -39,9 +45,10 @@ async def relayed(
     held: bytes | None = b""
     size = 0
     marked = ended = False
+    awaited = usage or counted
     async with aclosing(body):
         while not ended:
-            data = await (soon(body, USAGE_GRACE_S if usage else 0.0) if finished.all else anext(body, None))
+            data = await (soon(body, USAGE_GRACE_S if awaited else 0.0) if finished.all else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else _rest(parser, size):
                 if not event.data.strip():
@@ -60,12 +67,15 @@ async def relayed(
                     raise
                 if finished.all and chunk.get("choices"):
                     continue
-                usage = usage and chunk.get("usage") is None
+                told = chunk.get("usage") is not None
+                awaited = awaited and not told
                 size += len(event.data)
                 if size > _LARGEST_ANSWER:
                     raise ModelError("bad_output", f"a streamed answer of more than {_LARGEST_ANSWER} characters")
                 whole.add(chunk)
                 finished.note(chunk)
+                if told and not usage and not chunk.get("choices"):
+                    continue
                 text, speaks = _said(chunk)
                 if held is None:
                     yield Piece(text, chunk=framed(event.data))

@@ -15,6 +15,12 @@ def check_chat(draft: Draft) -> None:
                 told = "answers conversations: set `task: chat`, or use `backend: openai`, which chooses a label"
                 draft.wrong(f"models.{name}.backend", told)
         return
+    for name, model in draft.models.items():
+        if getattr(model, "price", None) is not None and f"models.{name}.cost" not in draft.decoder.lines:
+            told = (
+                "is missing: with `price`, say what a typical call costs; it counts beforehand, and where no usage is told"
+            )
+            draft.doubtful(f"models.{name}.cost", told)
     if draft.labels:
         draft.wrong("labels", "the answers of `task: chat` are texts; remove `labels` here (a model may have its own)")
     for name, policy in draft.policies.items():

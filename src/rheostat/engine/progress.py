@@ -94,5 +94,5 @@ def outcome_of(
         model.settings.version,
         1 if tries > 1 and prediction is not None else 0,
         attempts[0].elapsed_s if tries == 1 else sum([attempt.elapsed_s for attempt in attempts]),
-        model.settings.cost * tries,
+        model.settings.charge(prediction, tries),
     )

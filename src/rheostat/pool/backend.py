@@ -201,6 +201,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Whether one call to a model of this kind carries several rows, so that there is something to gain from `batch`."""
         return True
 
+    def charge(self, said: Prediction | None, tries: int) -> float:  # noqa: ARG002
+        """Return what `tries` calls cost of which the last was answered so: `cost` each, where nothing better is known."""
+        return self.cost * tries
+
     @property
     def processes(self) -> WorkerSettings | None:
         """The processes that the config asks for; None when it asks for none."""
