@@ -132,8 +132,7 @@ class Upstream:
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
-            raise ModelError(broken(error), f"{self.shown}: {told}") from None  # its context would show the URL
+            raise ModelError(broken(error), self._broken_off(error)) from None  # its context would show the URL
         if len(content) > LARGEST:
             raise ModelError("bad_output", f"{self.shown} answered more than {LARGEST} bytes")
         if not 200 <= response.status < 300:
@@ -176,8 +175,7 @@ class Upstream:
                 async for data in response.content.iter_any():
                     yield data
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
-            raise ModelError("reset" if began else broken(error), f"{self.shown}: {told}") from None
+            raise ModelError("reset" if began else broken(error), self._broken_off(error)) from None
 
     async def check(self, timeout_s: float) -> None:
         """Fetch the URL with GET; any 2xx status is good, and what it says is not read.
@@ -195,11 +193,15 @@ class Upstream:
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
         except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            told = mask(f"{type(error).__name__}: {error}"[:_SHOWN], self._secrets)
-            raise ModelError("connection", f"{self.shown}: {told}") from None  # its context would show the URL
+            raise ModelError("connection", self._broken_off(error)) from None  # its context would show the URL
         if not 200 <= status < 300:
             kind = "rate_limited" if status == 429 else "upstream_error"
             raise ModelError(kind, f"{self.shown} answered {status}", upstream_status=status)
+
+    def _broken_off(self, error: Exception) -> str:
+        """Say where and how a connection failed, without the library's word for a TLS setting that is not in use."""
+        told = f"{type(error).__name__}: {error}".replace(" ssl:default", "")
+        return f"{self.shown}: {mask(told[:_SHOWN], self._secrets)}"
 
     def hide(self, reply: Reply) -> Reply:
         """Return the reply; if it is an error, without the secrets an endpoint may have echoed."""
