@@ -163,3 +163,13 @@ def test_check_prints_a_schema_that_accepts_a_config(place: Path, run: Run) -> N
     jsonschema.validate(yaml.safe_load((place / "rheostat.yaml").read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"models": {}, "rutes": {}}, schema)
+
+
+def test_check_names_the_models_that_nothing_but_the_ladder_would_ask(place: Path, run: Run) -> None:
+    models = "models: {d: &m {backend: template, label: x}, c: *m, b: {<<: *m, peers: [c]}, a: {<<: *m, lighter: b}}"
+    for more, stands_in in (("", True), (", models: [a, b, c]", False), (", fallback: {lighter: false}", False)):
+        (place / "open.yaml").write_text(f"{models}\nroutes: {{default: {{policy: a{more}}}}}\n")
+        told = run(["check", "open.yaml"])
+        assert ("any other model may stand in at L3 (d)" in told.stdout) is stands_in
+        assert "models.d: no route names this model" in told.stderr
+        assert ("it may answer at L3" in told.stderr) is stands_in

@@ -129,6 +129,8 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
             say(f"  {unseen}")
         for line in _ladder(route.fallback):
             say(f"  {line}")
+        if others := _others(loaded, name):
+            say(f"  any other model may stand in at L3 ({', '.join(others)}): name those that may in the route's `models`")
         if route.cache is not None:
             say(f"  an answer is given again for {float(route.cache.ttl):g} s to whoever asks the same")
     kept = [f"{kind} {place}" for kind in ("jsonl", "sqlite") if (place := getattr(config.records, kind))]
@@ -136,6 +138,20 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
     say(f"records: {', '.join(kept) or 'none are kept'}")
     if not models:
         say("models were not opened: --load opens, tries and times them")
+
+
+def _others(loaded: Loaded, route: str) -> list[str]:
+    """Name the models that may answer at L3 although nothing says so: a route without `models` has all of them."""
+    from rheostat.policies import models_of
+
+    settings, models = loaded.config.routes[route], loaded.config.models
+    if settings.models or not settings.fallback.lighter:
+        return []
+    named = list(models_of(loaded.policies[route]))
+    for name in named:  # grows as it goes
+        stand_ins = (*models[name].peers, models[name].lighter)
+        named += [each for each in stand_ins if each is not None and each not in named]
+    return [name for name in models if name not in named]
 
 
 def _ladder(fallback: Any) -> list[str]:

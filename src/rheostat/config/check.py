@@ -159,9 +159,12 @@ def _general(draft: Draft) -> None:
         draft.wrong("records.sqlite", "is the same file as `records.jsonl`, and one would spoil the other; name another")
     if all(name in draft.policies for name in draft.routes):
         wanted = set(_named_anywhere(draft))
+        routes = [route for route in draft.routes.values() if route is not None]
+        open_to_all = any(route.fallback.lighter and not route.models for route in routes)
+        stands_in = ", but where a route has no `models` it may answer at L3, when the others failed" if open_to_all else ""
         for name in draft.models:
             if name not in wanted:
-                draft.doubtful(f"models.{name}", "no route uses this model")
+                draft.doubtful(f"models.{name}", f"no route names this model{stands_in}")
 
 
 def _named_anywhere(draft: Draft) -> Iterator[str]:

@@ -29,10 +29,10 @@ def _more_than_zero(name: str, value: float) -> None:
 
 class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way in. `policy` decides (a model's name, a policy, or `{file: tuned.yaml}`); `deadline` bounds a request whose
-    client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates
-    (default: all). `max_cost` is what one request may spend on calls: a model that would go beyond it is not asked, and
-    the policy hears `over_budget`; a model that fails is not tried again (L1). A client may ask for less. With `cache` its
-    answers are given again while they are fresh."""
+    client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates,
+    those of L3 too (default: all). `max_cost` is what one request may spend on calls: a model that would go beyond it is
+    not asked, and the policy hears `over_budget`; a model that fails is not tried again (L1). A client may ask for less.
+    With `cache` its answers are given again while they are fresh."""
 
     policy: Any
     deadline: Duration = Duration(10.0)

@@ -27,10 +27,11 @@ class Preset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rungs of one route. `retry` is the number of extra tries at one model (0: none), `max_attempts` bounds all calls
-    of a request together, retries included (0: no bound); `peer` and `lighter` switch L2 and L3; L4 is `cached`, the last
-    good answer to the same question, and `later`, which completes the request after the client has got what there was;
-    `preset` is L5. `default` names the model that answers when the router itself fails (a policy error or a missing
-    signal); without it the policy's first model does."""
+    of a request together, retries included (0: no bound); `peer` and `lighter` switch L2 and L3. L3 takes an
+    answer in hand, else the `lighter` of a model that failed, else the dearest of the route's `models` not asked yet; L4
+    is `cached`, the last good answer to the same question, and `later`, which completes the request after the client has
+    got what there was; `preset` is L5. `default` names the model that answers when the router itself fails (a policy
+    error or a missing signal); without it the policy's first model does."""
 
     retry: int = 1
     max_attempts: int = 0
