@@ -40,6 +40,12 @@ def failed(model, *tried):
             "L5: the preset",
         ),
         ({"status": "rejected"}, "refused: the request itself was wrong", "not used"),
+        (
+            {"status": "rejected", "error_type": "too_many_requests"},
+            "turned away: its tenant had as many requests in flight as it may",
+            "not used",
+        ),
+        ({"status": "error", "error_type": "overloaded", "steps": ()}, "turned away: the gateway was full", "not used"),
     ],
 )
 def test_status_and_ladder(make_record, more, status, ladder) -> None:

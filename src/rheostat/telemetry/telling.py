@@ -78,7 +78,14 @@ def _status(record: RouteRecord) -> str:
             return _STOOD_IN[record.level]
         if record.level == 0 and _trouble(record):
             return "answered by the default model, as the router itself failed"
-    return _STATUS.get(record.status, record.status)
+    return _turned_away(record) or _STATUS.get(record.status, record.status)
+
+
+def _turned_away(record: RouteRecord) -> str:
+    """Return why the gateway did not even begin with a request that was in order, or nothing."""
+    if record.error_type == "too_many_requests":
+        return "turned away: its tenant had as many requests in flight as it may"
+    return "turned away: the gateway was full" if record.error_type == "overloaded" and not record.steps else ""
 
 
 def _trouble(record: RouteRecord) -> str:
@@ -92,7 +99,7 @@ def _ladder(record: RouteRecord) -> str:
         return f"{_RUNGS[4]}, {record.age_s:.1f} s old, by {record.selected_model} {record.selected_version}".rstrip()
     if record.level:
         return _RUNGS.get(record.level, f"L{record.level}")
-    if record.status == "error":
+    if record.status == "error" and not _turned_away(record):
         tried = [_RUNGS[level] for level in _rungs_tried(record)]
         return f"nothing could answer; tried: {', '.join(tried)}" if tried else "nothing could answer; no rung was tried"
     return "not needed" if record.status in ("ok", "degraded") else "not used"
