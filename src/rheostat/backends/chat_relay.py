@@ -27,7 +27,7 @@ async def relayed(
     usage: bool = False,
     counted: bool = False,
 ) -> AsyncGenerator[Piece]:
-    """Yield the pieces of a stream, each with the chunk it came in; the last one says how it finished.
+    """Yield the pieces of a stream, each with the chunks that came together; the last one says how it finished.
 
     Chunks that say nothing yet (a role, keep-alives) wait for the first that does, so that a model which fails before it
     leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end marker.
@@ -42,9 +42,10 @@ async def relayed(
         ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
     """
     parser, whole, finished = SseParser(), Whole(), _Finished(choices)
-    held: bytes | None = b""
+    texts: list[str] = []
+    frames: list[bytes] = []
     size = 0
-    marked = ended = False
+    begun = marked = ended = False
     awaited = usage or counted
     async with aclosing(body):
         while not ended:
@@ -77,19 +78,25 @@ async def relayed(
                 if told and not usage and not chunk.get("choices"):
                     continue
                 text, speaks = _said(chunk)
-                if held is None:
-                    yield Piece(text, chunk=framed(event.data))
-                elif speaks:
-                    first, held = held + framed(event.data), None
-                    yield Piece(text, chunk=first)
-                else:
-                    held += framed(event.data)
+                begun = begun or speaks
+                texts.append(text)
+                frames.append(framed(event.data))
+            if begun and frames:
+                yield Piece("".join(texts), chunk=b"".join(frames))
+                texts, frames = [], []
     if not (finished.all or marked):
         raise truncated(size)
     reply = read(whole.body())
     if isinstance(reply, ModelError):
         raise reply
-    yield Piece(finish=finished.reason, reply=reply, chunk=held or b"")
+    yield Piece(finish=finished.reason, reply=reply, chunk=b"".join(frames))
+
+
+def framed(data: str) -> bytes:
+    """Return an event's data as it is sent."""
+    if "\n" not in data:
+        return b"data: %b\n\n" % data.encode()
+    return b"".join(b"data: %b\n" % line.encode() for line in data.split("\n")) + b"\n"
 
 
 def _rest(parser: SseParser, size: int) -> list[Event]:
@@ -98,13 +105,6 @@ def _rest(parser: SseParser, size: int) -> list[Event]:
         return parser.end()
     except ModelError:
         raise truncated(size) from None
-
-
-def framed(data: str) -> bytes:
-    """Return an event's data as it is sent."""
-    if "\n" not in data:
-        return b"data: %b\n\n" % data.encode()
-    return b"".join(b"data: %b\n" % line.encode() for line in data.split("\n")) + b"\n"
 
 
 class _Finished:
@@ -144,7 +144,11 @@ def _said(chunk: Mapping[str, Any]) -> tuple[str, bool]:
         delta = choice.get("delta") if isinstance(choice, Mapping) else None
         if not isinstance(delta, Mapping):
             continue
-        speaks = speaks or any(value for name, value in delta.items() if name != "role")
+        speaks = speaks or any(_speaks(value) for name, value in delta.items() if name != "role")
         if choice.get("index", 0) == 0 and isinstance(said := delta.get("content"), str):
             text = said
     return text, speaks
+
+
+def _speaks(value: Any) -> bool:
+    return bool(value.strip() if isinstance(value, str) else value)
