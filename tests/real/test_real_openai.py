@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,16 @@ def test_errors_are_the_clients_own(place: Place) -> None:
     with pytest.raises(openai.APITimeoutError):
         place.routed(timeout=0.05).chat.completions.create(model="default", messages=PLAIN, max_tokens=400)
     assert place.routed().models.list().data
+
+
+def test_the_program_of_the_guide(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "chat.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    program = program.replace("http://127.0.0.1:8080", place.handle.url).replace('api_key="any"', f'api_key="{CLIENT}"')
+    program = program.replace("messages=", "temperature=0, max_tokens=8, messages=")
+    exec(program, {})
+    whole, _, streamed = capsys.readouterr().out.rpartition("\n")
+    assert whole == streamed != ""
 
 
 def test_a_server_that_dies_is_replaced(place: Place) -> None:  # the last test: it leaves one server
