@@ -128,7 +128,7 @@ class Seat:
         self.restarts["stuck" if process.stuck else "ended"] += 1
         self.why = f"process {process.pid} {process.ended.result()}"
         told = (self._name, self.why, process.calls, self._state.ends, pause_s(self._state, self._backoff_s))
-        _log.error("model %s: %s after %d calls (%d in a row); the next is started in %g s", *told)
+        _log.error("model %s: %s after %d calls (ends in a row: %d); the next is started in %g s", *told)
 
     async def _relieve(self, process: Process) -> None:
         """Put a fresh process in the place of one that holds too much memory, which serves until then."""
