@@ -26,6 +26,7 @@ from rheostat.types import Prediction
 OPENING = chunk({"role": "assistant", "content": ""})
 TEXTS = ("模型", "😀 a", "\u2028b", "\u00e9\\n")
 END = b"data: [DONE]\n\n"
+WORDS = "def said(row):\n    row['messages'].clear()\n    return {'label': 'words', 'output': 'two words'}\n"
 RECORDED = OPENING + b": note\n\n" + b"".join(chunk({"content": text}) for text in TEXTS) + chunk({}, "stop") + END
 CALLS = (
     chunk({"role": "assistant", "content": None}),
@@ -86,6 +87,17 @@ def test_every_end_in_the_middle_is_told_and_nothing_comes_twice() -> None:
             assert error.kind == "reset", (end, str(error))
             assert end < finished + 40
             assert all(piece.finish is None for piece in pieces)
+
+
+def test_garbage_at_every_place_is_told_and_what_went_out_before_is_the_beginning_of_the_answer() -> None:
+    finished = RECORDED.index(b'"stop"')
+    for place in range(finished):
+        for garbage in (b"\xff\xfe\n\n", b"\n\ndata: {]\n\n", b"\x00" * 9, b"HTTP/1.1 500 Oh\r\n\r\n"):
+            pieces, error = pieces_of(RECORDED[:place], garbage)
+            assert error is not None, (place, garbage)
+            sent = b"".join(piece.chunk for piece in pieces)
+            assert without_notes(RECORDED).startswith(sent), (place, garbage)
+            assert "".join(TEXTS).startswith("".join(piece.text for piece in pieces))
 
 
 @settings(max_examples=150, deadline=None)
@@ -295,3 +307,33 @@ def test_a_stall_before_the_first_text_is_given_up(servers: tuple[Chats, Chats],
     other.answer = lambda _: [OPENING, chunk({"content": "other"}), chunk({}, "stop"), END]
     with gateway(tmp_path, two(servers, ", stream: {first: 200ms}")) as handle:
         assert b"other" in ask(handle.url, stream()).body
+
+
+def test_a_stall_after_it_ends_the_stream_with_an_error(servers: tuple[Chats, Chats], tmp_path: Path) -> None:
+    one, other = servers
+
+    def stalls() -> Iterator[bytes]:
+        yield OPENING + chunk({"content": "a"})
+        time.sleep(1.5)
+        yield chunk({"content": "late"})
+
+    one.answer = lambda _: stalls()
+    with gateway(tmp_path, two(servers, ", stream: {gap: 200ms}")) as handle:
+        reply = ask(handle.url, stream())
+        *said, error = reply.events
+        assert [json.loads(each)["choices"][0]["delta"]["content"] for each in said] == ["", "a"]
+        assert json.loads(error)["error"]["type"] == "server_error"
+        assert record(tmp_path, reply).outcomes[0].failure is not None
+    assert not other.asked
+
+
+def test_a_model_of_another_kind_answers_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "chat_words.py").write_text(WORDS)
+    config = "models: {m: {backend: python, callable: 'chat_words:said', each: true}}\nroutes: {default: {policy: m}}\n"
+    with gateway(tmp_path, config) as handle:
+        reply = ask(handle.url, stream())
+        assert [json.loads(event)["choices"][0]["delta"].get("content") for event in reply.events[:-1]] == [
+            "two words",
+            None,
+        ]
+        assert reply.events[-1] == "[DONE]"

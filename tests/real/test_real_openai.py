@@ -69,9 +69,11 @@ task: chat
 models:
   one: {{backend: chat, base_url: "{one}/v1", model: smollm2, api_key: "{KEY}", peers: [other]}}
   sure: {{backend: chat, base_url: "{one}/v1", model: smollm2, api_key: "{KEY}", confidence: mean_logprob}}
+  inner: {{backend: gguf, file: "{llama.model_file()}", max_tokens: 8, stream: {{}}}}
   other: {{backend: chat, base_url: "{other}/v1", model: smollm2, api_key: "{KEY}", peers: [one]}}
 routes:
   default: {{policy: one, models: [one, other]}}
+  inner: {{policy: inner}}
   ruled: {{policy: {{chain: [{{rules: [{{contains: [goodbye], use: other}}]}}, one]}}}}
   sure: {{policy: {{cascade: {{stages: [sure, other], threshold: 0}}}}}}
   unsure: {{policy: {{cascade: {{stages: [sure, other], threshold: 1}}}}}}
@@ -168,6 +170,17 @@ def test_errors_are_the_clients_own(place: Place) -> None:
     with pytest.raises(openai.APITimeoutError):
         place.routed(timeout=0.05).chat.completions.create(model="default", messages=PLAIN, max_tokens=400)
     assert place.routed().models.list().data
+
+
+def test_a_model_in_this_process_answers_and_streams(place: Place) -> None:
+    ask = place.routed().chat.completions.create
+    whole = ask(model="inner", messages=PLAIN)
+    chunks = list(ask(model="inner", messages=PLAIN, stream=True))
+    assert (whole.object, whole.model, whole.choices[0].finish_reason) == ("chat.completion", "inner", "stop")
+    texts = [chunk.choices[0].delta.content or "" for chunk in chunks]
+    assert len(texts) > 2  # one that comes whole has two: its text, and its end
+    assert "".join(texts).strip() == whole.choices[0].message.content.strip() != ""
+    assert (chunks[0].choices[0].delta.role, chunks[-1].choices[0].finish_reason) == ("assistant", "stop")
 
 
 def test_the_program_of_the_guide(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
