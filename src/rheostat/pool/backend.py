@@ -150,7 +150,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     processes of its own (`process`; `workers` says how many, and within which limits), or as measured when it is loaded
     (`auto`: a process only for a model that takes 10 ms or more and lets no other thread run meanwhile). With `stream`, its
     limits, it answers piece by piece where a client asks for that (`http` and `openai` from chat completions, `gguf`
-    without labels).
+    without labels; `chat` in any case).
 
     A model with `resident: false` is in memory only while it is wanted: it is loaded when it is first asked and unloaded,
     no sooner than `keep` after that, when `memory` is full and it was used longest ago. At start it is opened once to be
