@@ -56,7 +56,7 @@ def register_gauges(router: Router, residency: Residency) -> None:
         gauge("rheostat_results", lambda: later.counts)
         gauge("rheostat_results_refused_total", lambda: later.refused)
     answers, shared = router.caching.answers, router.caching.shared
-    gauge("rheostat_cached_answers", lambda: float(len(answers)))
+    gauge("rheostat_cache_entries", lambda: float(len(answers)))
     gauge("rheostat_cache_bytes", lambda: float(answers.bytes))
     gauge("rheostat_cache_evicted_total", lambda: float(answers.evicted))
     if shared is not None:

@@ -331,7 +331,7 @@ class Engine:
             steps=tuple(journey.steps) if journey is not None else (),
             outcomes=history,
             cancelled=cancelled,
-            cost=sum([outcome.cost for outcome in history]),
+            cost=sum([outcome.cost for outcome in history], 0.0),
             elapsed_s=elapsed,
             overhead_s=max(0.0, elapsed - waited),
             deciding_s=max(0.0, decided - waited),

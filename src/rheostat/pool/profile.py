@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from rheostat.errors import ConfigError, Problem
+from rheostat.errors import ConfigError, Problem, StoreError, WeightsError
 from rheostat.weights.file import replacing
 
 
@@ -103,10 +103,17 @@ def load_profile(path: Path, model: str, version: str) -> Profile:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write the profile, whole or not at all."""
+    """Write the profile, whole or not at all.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    try:
+        with replacing(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    except WeightsError as error:
+        raise StoreError(str(error)) from error
 
 
 def this_machine() -> str:
