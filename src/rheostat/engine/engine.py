@@ -19,9 +19,9 @@ from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.progress import Progress
-from rheostat.engine.record import closed, status_of, summary
+from rheostat.engine.record import answered_by, closed, route_type, status_of, summary
 from rheostat.engine.stream import Outlet, may_stream, settle
-from rheostat.errors import BadRequest, ClientError, ModelError, NotFound, RheostatError
+from rheostat.errors import BadRequest, ModelError, NotFound, RheostatError
 from rheostat.pool import Pool
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
@@ -296,7 +296,7 @@ class Engine:
         decided = self.clock.monotonic() - request.received
         history = journey.history if journey is not None else ()
         prediction, error = ending.prediction, ending.error
-        selected, recalled = _answered_by(ending, history), ending.recalled
+        selected, recalled = answered_by(ending, history), ending.recalled
         cancelled = tuple(sorted(journey.in_flight)) if journey is not None else ()
         status = status_of(error, ending.level, ending.fallback_reason)
         trouble = ending.fallback_reason
@@ -311,7 +311,7 @@ class Engine:
             status=status,
             config_version=plan.version,
             policy_version=lane.policy_version if lane is not None else "",
-            route_type=_route_type(request, ending),
+            route_type=route_type(request, ending),
             reason=ending.reason,
             label=prediction.label if prediction is not None else None,
             confidence=prediction.confidence if prediction is not None else None,
@@ -367,27 +367,6 @@ def _cut(outcome: Outcome) -> bool:
     return outcome.failure is not None and outcome.failure.kind in ("timeout", "deadline")
 
 
-def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
-    """The outcome of the model that counts most; the later one when two count the same."""
-    best: Outcome | None = None
-    heaviest = 0.0
-    for outcome in history:
-        weight = ending.weights.get(outcome.model, 0.0) if outcome.ok else 0.0
-        if weight > 0.0 and weight >= heaviest:
-            best, heaviest = outcome, weight
-    return best
-
-
-def _answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str]:
-    """The model that counts most and its version, the one that gave the cached answer, or `preset`."""
-    selected = _selected(ending, history)
-    if selected is not None:
-        return selected.served_by, selected.version
-    if ending.recalled is not None:
-        return ending.recalled.model, ending.recalled.version
-    return "preset" if ending.level == 5 else "", ""
-
-
 def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, ending: Ending) -> str:
     """Say what the cache did for a request: hit, shared, miss or bypass; nothing where there is none."""
     if lane is None or lane.cache is None:
@@ -395,13 +374,3 @@ def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, en
     if ending.cache or journey is None:
         return ending.cache
     return "bypass" if request.no_cache or request.is_directed else "miss"
-
-
-def _route_type(request: Request, ending: Ending) -> str:
-    if request.force_model is not None:
-        return "forced"
-    if request.skip_route:
-        return "skipped"
-    if isinstance(ending.error, ClientError):
-        return "rejected"
-    return ending.by

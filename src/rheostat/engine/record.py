@@ -13,6 +13,7 @@ from rheostat.errors import FAILURES, ClientError, ModelError, RheostatError
 from rheostat.types import Chat, InputSummary, Outcome, Prediction, Request, RouteRecord
 
 if TYPE_CHECKING:
+    from rheostat.engine.ending import Ending
     from rheostat.pool import Model
 
 
@@ -79,6 +80,38 @@ def status_of(error: RheostatError | None, level: int, fallback_reason: str) -> 
             return "cancelled"
         return "rejected" if FAILURES[error.kind].status < 500 else "error"
     return "rejected" if isinstance(error, ClientError) else "error"
+
+
+def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
+    """The outcome of the model that counts most; the later one when two count the same."""
+    best: Outcome | None = None
+    heaviest = 0.0
+    for outcome in history:
+        weight = ending.weights.get(outcome.model, 0.0) if outcome.ok else 0.0
+        if weight > 0.0 and weight >= heaviest:
+            best, heaviest = outcome, weight
+    return best
+
+
+def answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str]:
+    """Return the model that counts most and its version, those of the cached answer, or `preset`."""
+    selected = _selected(ending, history)
+    if selected is not None:
+        return selected.served_by, selected.version
+    if ending.recalled is not None:
+        return ending.recalled.model, ending.recalled.version
+    return "preset" if ending.level == 5 else "", ""
+
+
+def route_type(request: Request, ending: Ending) -> str:
+    """Return the kind of policy that decided, or why none did."""
+    if request.force_model is not None:
+        return "forced"
+    if request.skip_route:
+        return "skipped"
+    if isinstance(ending.error, ClientError):
+        return "rejected"
+    return ending.by
 
 
 def closed(record: RouteRecord, said: Prediction | None, pool: Mapping[str, Model], *, raw: bool) -> RouteRecord:
