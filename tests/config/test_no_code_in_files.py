@@ -12,6 +12,10 @@ import pytest
 from rheostat.errors import ConfigError, RheostatError
 from rheostat.router import Router
 
+TORCH = (
+    "{backend: torch, module: 'torch.nn:Linear', args: {in_features: 1, out_features: 2}, features: [a], labels: [x, y], "
+    "weights: FILE"
+)
 WHERE = {
     "onnx": "{backend: onnx, path: FILE}",
     "onnx head": "{backend: onnx, path: FILE, head: FILE}",
@@ -19,8 +23,8 @@ WHERE = {
     "scikit-learn": "{backend: sklearn, path: FILE}",
     "scikit-learn, trusted without a hash": "{backend: sklearn, path: FILE, trusted: true}",
     "scikit-learn, another file is trusted": "{backend: sklearn, path: FILE, trusted: true, sha256: '" + "0" * 64 + "'}",
-    "torch": "{backend: torch, module: 'torch.nn:Linear', args: {in_features: 1, out_features: 2}, features: [a], labels: [x, y], weights: FILE}",
-    "torch delta": "{backend: torch, module: 'torch.nn:Linear', args: {in_features: 1, out_features: 2}, features: [a], labels: [x, y], weights: FILE, delta: FILE}",
+    "torch": TORCH + "}",
+    "torch delta": TORCH + ", delta: FILE}",
     "gguf": "{backend: gguf, file: FILE, labels: [a, b]}",
     "calibration": "{backend: template, label: x, calibration: FILE}",
     "profile": "{backend: template, label: x, profile: FILE}",
