@@ -2,7 +2,8 @@
 
 The same net (`bench/batching_peers/net.py`: a call over 32 rows takes about 1.5 ms on one core) behind each server, one
 instance, at most 32 rows a call, BLAS on one thread; 32 keep-alive connections of `wrk` (Debian package `wrk`), each server
-alone, in turns; `library` is this router asked by 32 clients of its own process, without HTTP. First each server's answers
+alone, in turns; `rheostat, process` has the net in a process of its own (`workers: 1`), and `library` is this router asked
+by 32 clients of its own process, without HTTP. First each server's answers
 are held against the net's own, 200 of them over 32 connections. The peers live in virtual environments under
 `~/.cache/rheostat/peers` (`$RHEOSTAT_PEERS`); those that are absent are named:
 
@@ -36,6 +37,7 @@ HERE = Path(__file__).with_name("batching_peers")
 PEERS = Path(os.environ.get("RHEOSTAT_PEERS", "~/.cache/rheostat/peers")).expanduser()
 ROWS, CLIENTS, WAIT_MS = 32, 32, 2
 NO_HTTP = "library"
+APART = "rheostat, process"
 ROUNDS, SECONDS = int(os.environ.get("ROUNDS", "3")), int(os.environ.get("SECONDS", "6"))
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -54,20 +56,25 @@ class Server(NamedTuple):
     read: Callable[[Any], tuple[str, float]]
 
 
-def config(folder: Path) -> str:
-    """Write our config and return where it is."""
+def config(folder: Path, more: str = "") -> str:
+    """Write our config, with `more` settings of the model, and return where it is."""
     path = folder / "rheostat.yaml"
     path.write_text(
         "models: {net: {backend: python, callable: 'bench.batching_peers.net:Net', "
-        f"batch: {{max_rows: {ROWS}, max_wait: {WAIT_MS}ms}}}}}}\n"
+        f"{more}batch: {{max_rows: {ROWS}, max_wait: {WAIT_MS}ms}}}}}}\n"
         "routes: {default: {policy: net, deadline: 5s}}\n"
     )
     return str(path)
 
 
-def rheostat(folder: Path) -> Server:
+def apart(folder: Path) -> Server:
+    """This gateway with the net in a process of its own, as Mosec and Triton have it."""
+    return rheostat(folder, "workers: 1, ")
+
+
+def rheostat(folder: Path, more: str = "") -> Server:
     """This gateway with the net as a Python callable."""
-    config(folder)
+    config(folder, more)
     port = free_port()
     command = [sys.executable, "-m", "rheostat", "serve", str(folder / "rheostat.yaml"), "--port", str(port)]
     return Server(
@@ -121,6 +128,7 @@ def triton_server(folder: Path) -> Server:
 
 SERVERS: Mapping[str, tuple[Callable[[Path], Server], Callable[[], bool]]] = {
     "rheostat": (rheostat, lambda: True),
+    APART: (apart, lambda: True),
     "mosec": (mosec, lambda: Path(_python("mosec")).exists()),
     "litserve": (litserve, lambda: Path(_python("litserve")).exists()),
     "mlserver": (mlserver, (PEERS / "mlserver/bin/mlserver").exists),
@@ -206,7 +214,7 @@ async def measured(name: str, net: Net, warm: bool) -> tuple[float, float, float
             rate, p50, p99, failed = await asyncio.to_thread(load, server, folder, SECONDS)
         finally:
             server.process.kill()
-    print(f"  {name:9} {rate:7.0f} requests/s, P50 {p50:6.2f} ms, P99 {p99:6.2f} ms"
+    print(f"  {name:17} {rate:7.0f} requests/s, P50 {p50:6.2f} ms, P99 {p99:6.2f} ms"
           + (f"; {wrong} of 200 answers were another text's" if wrong else "")
           + (f"; {failed} failed" if failed else ""), flush=True)  # fmt: skip
     return rate, p50, p99
@@ -218,7 +226,7 @@ def library() -> tuple[float, float, float]:
         command = [sys.executable, "-m", "bench.batching_library", config(Path(place)), str(CLIENTS), str(SECONDS)]
         said = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment(Path.cwd())).stdout
     rate, p50, p99 = map(float, said.splitlines()[-1].split())
-    print(f"  {NO_HTTP:9} {rate:7.0f} requests/s, P50 {p50:6.2f} ms, P99 {p99:6.2f} ms", flush=True)
+    print(f"  {NO_HTTP:17} {rate:7.0f} requests/s, P50 {p50:6.2f} ms, P99 {p99:6.2f} ms", flush=True)
     return rate, p50, p99
 
 
@@ -246,13 +254,13 @@ async def main() -> None:
     print("\n| server | requests/s | P50 ms | P99 ms | P99 by own time |\n|---|---|---|---|---|")
     for name, (rate, p50, p99) in middle.items():
         print(f"| {name} | {rate:.0f} | {p50:.2f} | {p99:.2f} | {p99 / own:.1f} |")
-    others = {name: row[0] for name, row in middle.items() if name not in ("rheostat", NO_HTTP)}
-    if others and "rheostat" in middle:
-        best = max(others, key=others.__getitem__)
-        ratio = middle["rheostat"][0] / others[best]
-        print(f"\nrheostat to the best other, {best}: {ratio:.2f} ({'reached' if ratio > 1 else 'MISSED'}: more than 1)")
-    if "rheostat" in middle:
-        times = middle["rheostat"][2] / own
+    others = {name: row[0] for name, row in middle.items() if name not in ("rheostat", APART, NO_HTTP)}
+    for ours in (name for name in ("rheostat", APART) if name in middle):
+        if others:
+            best = max(others, key=others.__getitem__)
+            ratio = middle[ours][0] / others[best]
+            print(f"\n{ours} to the best other, {best}: {ratio:.2f} ({'reached' if ratio > 1 else 'MISSED'}: more than 1)")
+        times = middle[ours][2] / own
         print(f"its P99 to the time of one full call: {times:.1f} ({'reached' if times <= 2 else 'MISSED'}: at most 2)")
 
 
