@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rheostat.backends.gguf_answers import sureness
 from rheostat.backends.label_tokens import TokenChances, label_scores
+from rheostat.backends.token_confidence import confidence_of
 from rheostat.errors import ModelError
 
 
@@ -67,8 +67,10 @@ def test_the_scores_are_those_of_the_whole_answers(tree: dict[int, Any], seed: i
 
 def test_how_sure_a_text_is() -> None:
     tokens = [position(1, math.log(0.8), t1=math.log(0.8), t2=math.log(0.1)), position(2, math.log(0.2), t2=math.log(0.2))]
-    assert sureness(tokens, "mean") == pytest.approx(0.4)
-    assert sureness(tokens, "margin") == pytest.approx((0.7 + 0.2) / 2)
-    assert sureness([position(3, math.log(0.1), t1=math.log(0.5), t2=math.log(0.4))], "margin") == pytest.approx(0.1)
-    assert sureness([], "mean") is None
-    assert sureness([position(1, None)], "mean") is None
+    assert confidence_of(tokens, "mean_logprob") == pytest.approx(0.4)
+    assert confidence_of(tokens, "margin") is None  # one alternative alone tells no distance
+    tokens[1] = position(2, math.log(0.2), t2=math.log(0.25), t3=math.log(0.05))
+    assert confidence_of(tokens, "margin") == pytest.approx((0.7 + 0.2) / 2)
+    assert confidence_of([position(3, math.log(0.1), t1=math.log(0.5), t2=math.log(0.4))], "margin") == pytest.approx(0.1)
+    assert confidence_of([], "mean_logprob") is None
+    assert confidence_of([position(1, None)], "mean_logprob") is None

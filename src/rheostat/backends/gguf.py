@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -13,6 +13,7 @@ from rheostat.backends.gguf_answers import GgufAnswerer, GgufClassifier, GgufWri
 from rheostat.backends.gguf_engine import Engine, EngineSettings
 from rheostat.backends.gguf_file import GgufFacts, read_gguf
 from rheostat.backends.labels import settle_labels
+from rheostat.backends.token_confidence import TokenConfidence
 from rheostat.errors import ConfigError, MissingExtra, Problem
 from rheostat.pool.memory import ceilings
 from rheostat.resilience.residency import MemorySettings
@@ -26,8 +27,8 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     With `labels` it is a classifier: the score of a label is the probability that the model answers with its very tokens,
     as a share of that of all labels. `prompt` replaces the system prompt, which names the labels. Without `labels` it writes
     a text of up to `max_tokens` tokens, which ends before the first of `stop`; `prompt` is then the system prompt. Its
-    `confidence` is the geometric mean of the probabilities of its tokens (`mean`), or the mean lead of the most probable
-    token over the next (`margin`). `temperature` 0 always takes the most probable token; `seed` makes other temperatures
+    `confidence` is the geometric mean of the probabilities of its tokens (`mean_logprob`), or the mean lead of the most
+    probable token over the next (`margin`). `temperature` 0 always takes the most probable token; `seed` makes other temperatures
     repeatable. With `stream` a text comes piece by piece.
 
     `context` is how many tokens a prompt and its answer may have together (0: what the model was trained for, at most
@@ -50,7 +51,7 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     temperature: Annotated[float, Meta(ge=0.0, le=5.0)] = 0.0
     seed: Annotated[int, Meta(ge=0, lt=2**32 - 1)] = 0
     stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
-    confidence: Literal["mean", "margin"] = "mean"
+    confidence: TokenConfidence = "mean_logprob"
 
     extra = "gguf"
 

@@ -15,6 +15,7 @@ from rheostat.backends.chat_stream import chunk_of
 from rheostat.backends.gguf_engine import Chunk, Engine, Turn
 from rheostat.backends.label_tokens import TokenChances, label_scores
 from rheostat.backends.reply import bad_output
+from rheostat.backends.token_confidence import confidence_of
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Reply, Row
 from rheostat.types import Prediction
@@ -196,33 +197,9 @@ class GgufWriter(GgufAnswerer):
         if not text:
             raise bad_output("a text", "nothing but white space")
         told = {"finish": finish, "prompt_tokens": usage.get("prompt_tokens"), "tokens": usage.get("completion_tokens")}
-        last = Piece(finish=finish, reply=Prediction(text, sureness(tokens, settings.confidence), None, told))
+        last = Piece(finish=finish, reply=Prediction(text, confidence_of(tokens, settings.confidence), None, told))
         tell(last)
         return last
-
-
-def sureness(tokens: Sequence[Mapping[str, Any]], kind: str) -> float | None:
-    """Return how sure a model was of the tokens it wrote, in [0, 1]; None where it does not say.
-
-    Args:
-        tokens: each with `logprob` and `top_logprobs`, which holds the two most probable.
-        kind: `mean` for the geometric mean of their probabilities, `margin` for the mean lead of the most probable token
-            over the next.
-    """
-    sure: list[float] = []
-    for each in tokens:
-        chances = [each.get("logprob"), *(other.get("logprob") for other in each.get("top_logprobs", ()))]
-        if not all(isinstance(chance, int | float) and chance <= 0.0 for chance in chances):
-            return None
-        if kind == "mean":
-            sure.append(chances[0])
-        else:
-            first, second = (*sorted(map(math.exp, chances[1:]), reverse=True), 0.0, 0.0)[:2]
-            sure.append(first - second)
-    if not sure:
-        return None
-    mean = math.fsum(sure) / len(sure)
-    return math.exp(mean) if kind == "mean" else mean
 
 
 def _result(turn: Turn[Reply]) -> Reply:

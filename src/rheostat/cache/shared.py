@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from rheostat.clock import Clock
 from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState, abandoned, admits, failed, started, succeeded
 from rheostat.types.duration import Duration
 
+T = TypeVar("T")
 _log = logging.getLogger("rheostat.cache")
 BREAKER = BreakerSettings(failure_threshold=3, success_threshold=1, timeout_seconds=Duration(5.0), error_rate=0.0)
 """Three failures in a row: it is left alone for 5 seconds, then one request tries it again."""
@@ -49,13 +50,24 @@ class Shared:
 
     async def get(self, key: bytes) -> bytes | None:
         """Return what is kept under `key`; None when there is nothing or the store is away."""
+        return await self._asked(lambda: self.store.get(key))
+
+    def put(self, key: bytes, value: bytes, seconds: float) -> None:
+        """Keep `value` for `seconds`, in the background."""
+        if len(self._writes) < MOST_WRITES and admits(self.breaker, BREAKER, self._clock.monotonic()):
+            task = asyncio.ensure_future(self._asked(lambda: self.store.put(key, value, seconds)))
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask the store under its breaker and time limit; None when it is left alone or fails."""
         began = self._clock.monotonic()
         if not admits(self.breaker, BREAKER, began):
             return None
         self.breaker = started(self.breaker, BREAKER, began)
         try:
             async with asyncio.timeout(self.timeout_s):
-                found = await self.store.get(key)
+                found = await ask()
         except asyncio.CancelledError:
             self.breaker = abandoned(self.breaker, BREAKER, began, self._clock.monotonic())
             raise
@@ -64,29 +76,6 @@ class Shared:
             return None
         self._went_well(began)
         return found
-
-    def put(self, key: bytes, value: bytes, seconds: float) -> None:
-        """Keep `value` for `seconds`, in the background."""
-        if len(self._writes) < MOST_WRITES and admits(self.breaker, BREAKER, self._clock.monotonic()):
-            task = asyncio.ensure_future(self._write(key, value, seconds))
-            self._writes.add(task)
-            task.add_done_callback(self._writes.discard)
-
-    async def _write(self, key: bytes, value: bytes, seconds: float) -> None:
-        began = self._clock.monotonic()
-        if not admits(self.breaker, BREAKER, began):
-            return
-        self.breaker = started(self.breaker, BREAKER, began)
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                await self.store.put(key, value, seconds)
-        except asyncio.CancelledError:
-            self.breaker = abandoned(self.breaker, BREAKER, began, self._clock.monotonic())
-            raise
-        except Exception as error:
-            self._failed(began, error)
-            return
-        self._went_well(began)
 
     def _went_well(self, began: float) -> None:
         before = self.breaker.name

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rheostat.cache.answers import Answers, Kept, Question
+from rheostat.cache.answers import Answers, Kept, Question, is_good
 from rheostat.cache.flights import Flights
 from rheostat.cache.settings import RouteCache
 from rheostat.cache.shared import Shared
 from rheostat.clock import Clock
 from rheostat.engine.ending import Ending
 from rheostat.errors import DeadlineExceeded
-from rheostat.types import Prediction, Recalled, Request, RouteRecord
+from rheostat.types import Recalled, Request
 
 if TYPE_CHECKING:
     from rheostat.engine.engine import Lane, Served
@@ -26,9 +26,12 @@ _decode = msgspec.msgpack.Decoder(tuple[bytes, float, str, str]).decode
 class Turn:
     """A request's way past the cache: either an `ending`, or the models are asked. It is left in any case."""
 
-    __slots__ = ("_leave", "ending")
+    __slots__ = ("_leave", "ending", "key")
 
-    def __init__(self, ending: Ending | None = None, leave: Callable[[Served | None], None] | None = None) -> None:
+    def __init__(
+        self, key: bytes | None, ending: Ending | None = None, leave: Callable[[Served | None], None] | None = None
+    ) -> None:
+        self.key = key
         self.ending = ending
         self._leave = leave
 
@@ -54,17 +57,17 @@ class Caching:
         """
         key = question.key(request)
         if key is None:
-            return Turn()
+            return Turn(None)
         found = self.answers.recall(key, self.clock.monotonic(), settings.ttl)
         if found is not None:
-            return Turn(_again(found))
+            return Turn(key, _again(found))
         leave = None
         if settings.coalesce and whole:
             came = await self.flights.join(key, request.deadline - self.clock.monotonic())
             if came is not None:
-                return Turn(_with(came))
+                return Turn(key, _with(came))
             if not self.flights.lead(key):
-                return Turn()
+                return Turn(key)
             leave = self._leaving(key)
         if self.shared is not None:
             try:
@@ -73,13 +76,14 @@ class Caching:
                 if leave is not None:
                     leave(None)
                 raise
-        return Turn(_again(found) if found is not None else None, leave)
+        return Turn(key, _again(found) if found is not None else None, leave)
 
-    def keep(self, lane: Lane, request: Request, prediction: Prediction, record: RouteRecord) -> None:
-        """Keep a good answer."""
-        key = lane.question.key(request) if lane.question is not None else None
-        now = self.clock.monotonic()
-        entry = self.answers.keep(key, prediction, record, now)
+    def keep(self, lane: Lane, request: Request, served: Served, key: bytes | None) -> None:
+        """Keep what the models answered to the question of this `key`, if it is good and may be kept."""
+        said, record = served.prediction, served.record
+        if said is None or record.age_s is not None or request.no_store or not is_good(record):
+            return
+        entry = self.answers.keep(key, said, record, self.clock.monotonic())
         if self.shared is not None and entry is not None and key is not None and lane.cache is not None:
             packed = _encode((entry.answer, self.clock.wall(), entry.model, entry.version))
             self.shared.put(key, packed, lane.cache.ttl)

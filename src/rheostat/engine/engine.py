@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from rheostat.cache.answers import Question, is_good
+from rheostat.cache.answers import Question
 from rheostat.cache.settings import RouteCache
 from rheostat.clock import Clock
 from rheostat.engine.admission import Admission
@@ -121,7 +121,10 @@ class Engine:
         try:
             if lane.cache is not None and not (request.no_cache or request.is_directed):
                 return await self._past_the_cache(plan, lane, request, outlet)
-            return await self._decided(plan, lane, request, outlet)
+            served = await self._decided(plan, lane, request, outlet)
+            if self.caching is not None and lane.question is not None and (lane.cache or lane.route.fallback.cached):
+                self.caching.keep(lane, request, served, lane.question.key(request))
+            return served
         finally:
             self.admission.leave(tenant, self.clock.monotonic() - request.received)
 
@@ -142,6 +145,7 @@ class Engine:
                 served = self._finished(plan, lane, request, None, turn.ending, waited)
             else:
                 served = await self._decided(plan, lane, request, outlet)
+                self.caching.keep(lane, request, served, turn.key)
             return served
         finally:
             turn.leave(served)
@@ -276,10 +280,6 @@ class Engine:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
         if lane is not None and lane.averaged and journey is not None:
             note_means(self.means, lane.averaged, request, journey.history)
-        if lane is not None and self.caching is not None and (lane.cache is not None or lane.route.fallback.cached):
-            said = ending.prediction
-            if said is not None and ending.recalled is None and not request.no_store and is_good(record):
-                self.caching.keep(lane, request, said, record)
         for observer in self.observers:
             observer(record)
         return Served(record, ending.prediction, ending.error, ending.later)

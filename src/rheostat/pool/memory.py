@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rheostat.pool.cgroup import Group, groups
+from rheostat.pool.processors import processors
 from rheostat.resilience.residency import MemorySettings, Room
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
@@ -131,7 +132,7 @@ def settle_heaps() -> None:
     option = _of_c("mallopt")
     if option is not None:
         option(_M_MMAP_THRESHOLD, _LARGE)
-        option(_M_ARENA_MAX, os.cpu_count() or 1)
+        option(_M_ARENA_MAX, processors())
 
 
 def give_back(before: int, expected: int) -> int:

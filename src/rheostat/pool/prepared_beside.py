@@ -161,12 +161,8 @@ class PreparedBeside:
             for ticket in tickets:
                 began = monotonic()
                 value: Any = None
-                if ticket.future.done():
-                    pass  # nobody waits for it
-                elif began > ticket.due:
-                    value = _LATE
-                else:
-                    value = prepared(self._prepare, ticket.row)
+                if not ticket.future.done():
+                    value = _LATE if began > ticket.due else prepared(self._prepare, ticket.row)
                 loop.call_soon_threadsafe(self._came, loop, ticket, value, monotonic() - began)
             loop.call_soon_threadsafe(self._idle, loop)
 
@@ -219,9 +215,6 @@ class _Ticket:
 
     def __lt__(self, other: _Ticket) -> bool:
         return (self.rank, self.number) < (other.rank, other.number)
-
-
-_LATE = object()
 
 
 def _closed() -> ModelError:
