@@ -3,6 +3,7 @@
 RheostatError
 ├── ClientError            the caller's fault: final, never retried, harms no model
 │   ├── BadRequest 400 ├── Unauthorized 401 ├── Forbidden 403 ├── NotFound 404
+│   ├── Unsupported 400
 │   ├── TooLarge 413   ├── UnsupportedType 415
 │   └── TooMany 429
 ├── ConfigError            the operator's file is wrong; carries every problem found
@@ -49,6 +50,7 @@ FAILURES: Final[dict[str, Rule]] = {
     "reset": Rule(502, retryable=True, counts=True, final=False),
     "uncertain": Rule(502, retryable=False, counts=True, final=True),
     "ramping": Rule(503, retryable=False, counts=False, final=False),
+    "unsupported": Rule(400, retryable=False, counts=False, final=False),
 }
 """Failure kinds and their consequences; the one table the engine, ladder and gateway share. Stored tables name a kind by
 its place here, so new ones go to the end."""
@@ -74,6 +76,12 @@ class ClientError(RheostatError):
 
 class BadRequest(ClientError):
     """The body or a header cannot be understood."""
+
+
+class Unsupported(ClientError):
+    """No model that may be asked can do what the request asks for."""
+
+    type = "unsupported"
 
 
 class Unauthorized(ClientError):

@@ -199,18 +199,19 @@ def test_answers_without_text_that_are_answers(servers: tuple[Chats, Chats], tmp
 def test_an_input_that_a_model_cannot_hold_passes_it_over(servers: tuple[Chats, Chats], tmp_path: Path) -> None:
     small, large = servers
     config = (
-        f"models: {{small: {model(small, 'max_input: 50, peers: [large]')}, large: {model(large)}}}\n"
+        f"models: {{small: {model(small, 'max_input: 900, peers: [large]')}, large: {model(large)}}}\n"
         "routes: {default: {policy: small}}\n"
     )
     image = [
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 4000}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 8000}},
         {"type": "text", "text": "a"},
     ]
     with gateway(tmp_path, config) as handle:
         assert ask(handle.url, hello("short")).headers["x-rheostat-model"] == "small"
         assert ask(handle.url, hello(image)).headers["x-rheostat-model"] == "small"  # type: ignore[arg-type]
-        assert ask(handle.url, hello("long " * 100)).headers["x-rheostat-model"] == "large"
-        earlier = [{"role": "user", "content": "long " * 100}, {"role": "user", "content": "short"}]
+        assert ask(handle.url, hello(image + image[:1])).headers["x-rheostat-model"] == "large"  # type: ignore[arg-type]
+        assert ask(handle.url, hello("long " * 800)).headers["x-rheostat-model"] == "large"
+        earlier = [{"role": "user", "content": "long " * 800}, {"role": "user", "content": "short"}]
         assert ask(handle.url, {"model": "default", "messages": earlier}).headers["x-rheostat-model"] == "large"
 
 

@@ -7,27 +7,25 @@ import base64
 import copy
 import json
 import math
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from rheostat.backends.context_words import says_too_long
 from rheostat.backends.secrets import mask, masked_url, secrets_in_url
 from rheostat.clock import Clock, SystemClock
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import Reply
-
-if TYPE_CHECKING:
-    import aiohttp
+from rheostat.wire import Client, NotConnected, Origin, ShownHeaders, TooLargeAnswer, WireError, head_of
 
 TIMEOUT_HEADER = "x-rheostat-timeout-ms"
+_TIMEOUT = TIMEOUT_HEADER.encode()
 LARGEST = 8 << 20
 _SHOWN = 300
-_TOO_LARGE_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _KINDS = {
     **dict.fromkeys((400, 422), "input_refused"),
     408: "timeout",
@@ -46,7 +44,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class Upstream:
-    """Sends JSON to one URL. It never retries and follows no redirect, so a key goes nowhere else.
+    """Sends JSON to one URL. It follows no redirect, so a key goes nowhere else; retrying is the engine's business.
 
     Args:
         url: http or https; a user and password in it become an Authorization header unless `headers` has one.
@@ -54,6 +52,7 @@ class Upstream:
         max_retry_after_s: the longest wait that is believed, in seconds.
         field: the config field that holds `url`, for errors.
         on_status: kinds of failure that replace those of `failure_of`, by HTTP status.
+        resend: whether a request may be sent again that met a connection just when the other side gave it up.
 
     Raises:
         ConfigError: the URL is no http URL.
@@ -67,9 +66,9 @@ class Upstream:
         field: str,
         clock: Clock | None = None,
         on_status: Mapping[int, str] = NO_STATUS,
+        *,
+        resend: bool = True,
     ) -> None:
-        import aiohttp  # noqa: F401 - loaded now, at the start, and not on the event loop with the first request
-
         bare, userinfo = url_parts(url)
         if bare is None:
             raise ConfigError(
@@ -80,21 +79,34 @@ class Upstream:
         if userinfo and "authorization" not in self._headers:
             token = base64.b64encode(unquote(userinfo).encode()).decode()
             self._headers["authorization"] = f"Basic {token}"
-        self._url = bare
         words = [word for value in headers.values() for word in value.split()]
         self._secrets = (*headers.values(), *(word for word in words if len(word) > 7), *secrets_in_url(url))
         self._max_retry_after_s = max_retry_after_s
         self._on_status = on_status
         self._clock = clock or SystemClock()
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+        self._resend = resend
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Client] = WeakKeyDictionary()
+        try:
+            self._origin = Origin.of(bare)
+            self._tls = self._origin.tls()
+            self._point(bare)
+        except ValueError as error:  # told without the value, which may be a key
+            raise ConfigError([Problem(field, None, mask(str(error), self._secrets))]) from None
 
     def at(self, url: str) -> Upstream:
         """Return the same endpoint's other page: same connections, headers and secrets. Closing one closes both."""
         bare, _ = url_parts(url)
         assert bare is not None
+        assert Origin.of(bare) == self._origin
         page = copy.copy(self)
-        page._url, page.shown = bare, masked_url(url)
+        page.shown = masked_url(url)
+        page._point(bare)
         return page
+
+    def _point(self, url: str) -> None:
+        self._url = url
+        self._posts, self._gets = head_of("POST", url, self._headers), head_of("GET", url, self._headers)
+        self._streams = head_of("POST", url, {**self._headers, "accept": "text/event-stream"})
 
     async def ask(self, body: bytes, timeout_s: float) -> Any:
         """Post `body` and return the JSON that came back.
@@ -112,32 +124,24 @@ class Upstream:
         Raises:
             ModelError: timeout, connection, or what the status stands for (`failure_of`).
         """
-        import aiohttp
-
         if timeout_s <= 0:
             raise ModelError("timeout", "no time left to ask")
         limit = None if math.isinf(timeout_s) else timeout_s
-        headers = {**self._headers, **more} if more else self._headers
-        if limit is not None:
-            headers = {**headers, TIMEOUT_HEADER: str(math.ceil(limit * 1000))}
-        method = "GET" if body is None else "POST"
-        timeout = aiohttp.ClientTimeout(total=limit)
+        if more:
+            head = head_of("GET" if body is None else "POST", self._url, {**self._headers, **more})
+        else:
+            head = self._gets if body is None else self._posts
         try:
-            async with self._session().request(
-                method, self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                content = await response.content.read(LARGEST + 1)
-                while len(content) <= LARGEST and (more_content := await response.content.read(LARGEST + 1)):
-                    content += more_content
+            answer = await self._client().ask(written(head, body, limit), limit, LARGEST)
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
-        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            raise ModelError(broken(error), self._broken_off(error)) from None  # its context would show the URL
-        if len(content) > LARGEST:
-            raise ModelError("bad_output", f"{self.shown} answered more than {LARGEST} bytes")
-        if not 200 <= response.status < 300:
-            raise self._failure(response.status, response.headers, content)
-        return response.headers, content
+        except TooLargeAnswer as error:
+            raise ModelError("bad_output", f"{self.shown} answered {error}") from None
+        except WireError as error:
+            raise self._broken_off(error) from None  # its context may show the address
+        if not 200 <= answer.status < 300:
+            raise self._failure(answer.status, ShownHeaders(answer.headers), answer.body)
+        return ShownHeaders(answer.headers), answer.body
 
     def read_json(self, content: bytes) -> Any:
         """Return what an answer says in JSON; unlike stricter parsers this one reads NaN, which then counts as no number.
@@ -158,24 +162,22 @@ class Upstream:
         Raises:
             ModelError: connection, reset, or what the status stands for (`failure_of`).
         """
-        import aiohttp
-
-        headers = {**self._headers, "accept": "text/event-stream"}
-        if not math.isinf(timeout_s):
-            headers[TIMEOUT_HEADER] = str(math.ceil(timeout_s * 1000))
-        began = False
+        limit = None if math.isinf(timeout_s) else timeout_s
         try:
-            async with self._session().post(
-                self._url, data=body, headers=headers, timeout=aiohttp.ClientTimeout(total=None), allow_redirects=False
-            ) as response:
-                began = True
-                if not 200 <= response.status < 300:
-                    raise self._failure(response.status, response.headers, await response.content.read(LARGEST))
-                yield response.headers.get("content-type", "").lower().encode()
-                async for data in response.content.iter_any():
+            async with await self._client().stream(written(self._streams, body, limit)) as answer:
+                headers = ShownHeaders(answer.headers)
+                if not 200 <= answer.status < 300:
+                    content = b""
+                    while len(content) < LARGEST and (data := await answer.read()):
+                        content += data
+                    raise self._failure(answer.status, headers, content[:LARGEST])
+                yield headers.get("content-type", "").lower().encode()
+                while data := await answer.read():
                     yield data
-        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            raise ModelError("reset" if began else broken(error), self._broken_off(error)) from None
+        except TooLargeAnswer as error:
+            raise ModelError("bad_output", f"{self.shown} answered {error}") from None
+        except WireError as error:
+            raise self._broken_off(error) from None
 
     async def check(self, timeout_s: float) -> None:
         """Fetch the URL with GET; any 2xx status is good, and what it says is not read.
@@ -183,25 +185,22 @@ class Upstream:
         Raises:
             ModelError: timeout, connection, or upstream_error for another status.
         """
-        import aiohttp
-
         try:
-            async with self._session().get(
-                self._url, headers=self._headers, timeout=aiohttp.ClientTimeout(total=timeout_s), allow_redirects=False
-            ) as response:
-                status = response.status
+            async with await self._client().stream(written(self._gets, None, None), timeout_s) as answer:
+                status = answer.status
         except TimeoutError:
             raise ModelError("timeout", f"{self.shown} gave no answer within {timeout_s:.3g} s") from None
-        except (aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-            raise ModelError("connection", self._broken_off(error)) from None  # its context would show the URL
+        except WireError as error:
+            raise ModelError("connection", str(self._broken_off(error))) from None
         if not 200 <= status < 300:
             kind = "rate_limited" if status == 429 else "upstream_error"
             raise ModelError(kind, f"{self.shown} answered {status}", upstream_status=status)
 
-    def _broken_off(self, error: Exception) -> str:
-        """Say where and how a connection failed, without the library's word for a TLS setting that is not in use."""
-        told = f"{type(error).__name__}: {error}".replace(" ssl:default", "")
-        return f"{self.shown}: {mask(told[:_SHOWN], self._secrets)}"
+    def _broken_off(self, error: WireError) -> ModelError:
+        """Say where and how a connection failed: `connection` when nothing was sent, `reset` when the request may have
+        arrived."""
+        kind = "connection" if isinstance(error, NotConnected) else "reset"
+        return ModelError(kind, f"{self.shown}: {mask(str(error)[:_SHOWN], self._secrets)}")
 
     def hide(self, reply: Reply) -> Reply:
         """Return the reply; if it is an error, without the secrets an endpoint may have echoed."""
@@ -213,24 +212,22 @@ class Upstream:
     async def aclose(self) -> None:
         """Close the connections, of other running event loops too."""
         here = asyncio.get_running_loop()
-        for loop, session in list(self._sessions.items()):
+        for loop, client in list(self._clients.items()):
             if loop is here:
-                await session.close()
+                client.close()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.close(), loop))
-        self._sessions.clear()
+                loop.call_soon_threadsafe(client.close)
+        self._clients.clear()
+        await asyncio.sleep(0)  # that is when they close
 
-    def _session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
+    def _client(self) -> Client:
         loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None or session.closed:
-            # aiohttp sets TCP_NODELAY on every connection; how many there may be is the engine's business.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0)
-            session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-            self._sessions[loop] = session
-        return session
+        client = self._clients.get(loop)
+        if client is None:
+            for other in [each for each in self._clients if each.is_closed()]:
+                del self._clients[other]
+            client = self._clients[loop] = Client(self._origin, self._tls, resend=self._resend)
+        return client
 
     def _failure(self, status: int, headers: Mapping[str, str], content: bytes) -> ModelError:
         wait = parse_retry_after(
@@ -256,12 +253,11 @@ def url_parts(url: str) -> tuple[str | None, str]:
     return urlunsplit((parts.scheme, host, parts.path, parts.query, "")), userinfo
 
 
-def broken(error: Exception) -> str:
-    """Return the kind of a connection's failure: `connection` when nothing was sent, `reset` when the request may have
-    arrived."""
-    import aiohttp
-
-    return "connection" if isinstance(error, aiohttp.ClientConnectorError | ValueError) else "reset"
+def written(head: bytes, body: bytes | None, limit_s: float | None) -> bytes:
+    """Return a request as it is sent: its first lines, what is left of its time, and its body."""
+    if limit_s is not None:
+        head = b"%b%b: %d\r\n" % (head, _TIMEOUT, math.ceil(limit_s * 1000))
+    return head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def failure_of(status: int, content: bytes, message: str, retry_after_s: float | None) -> ModelError:
@@ -269,7 +265,7 @@ def failure_of(status: int, content: bytes, message: str, retry_after_s: float |
 
     | status | kind |
     |---|---|
-    | 400, 422 | input_refused, or input_too_large by the code `context_length_exceeded` in the body |
+    | 400, 422 | input_refused, or input_too_large where the body says that the context is too long (`says_too_long`) |
     | 401, 403, 404, 3xx and other 4xx | misconfigured: the operator's fault |
     | 408 | timeout |
     | 409, 425, 5xx | upstream_error |
@@ -277,7 +273,7 @@ def failure_of(status: int, content: bytes, message: str, retry_after_s: float |
     | 429 | rate_limited |
     """
     kind = _KINDS.get(status, "upstream_error" if status >= 500 else "misconfigured")
-    if kind == "input_refused" and _TOO_LARGE_CODES & _codes(content):
+    if kind == "input_refused" and says_too_long(content):
         kind = "input_too_large"
     return ModelError(kind, message, upstream_status=status, retry_after_s=retry_after_s)
 
@@ -320,15 +316,3 @@ def encode(value: Any) -> bytes:
         return json.dumps(json.loads(escaped, parse_constant=lambda _: None)).encode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise ModelError("input_refused", f"the input cannot be sent as JSON: {error}") from None
-
-
-def _codes(content: bytes) -> set[str]:
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        return set()
-    if not isinstance(body, dict):
-        return set()
-    error = body.get("error")
-    places = (body, error) if isinstance(error, dict) else (body,)
-    return {str(place.get(key)) for place in places for key in ("code", "type")}

@@ -14,6 +14,8 @@ def check_chat(draft: Draft) -> None:
             if isinstance(model, ModelSettings) and model.__struct_config__.tag == "chat":
                 told = "answers conversations: set `task: chat`, or use `backend: openai`, which chooses a label"
                 draft.wrong(f"models.{name}.backend", told)
+            if isinstance(model, ModelSettings) and model.can is not None:
+                draft.wrong(f"models.{name}.can", "is about conversations (`task: chat`); remove it")
         return
     for name, model in draft.models.items():
         if getattr(model, "price", None) is not None and f"models.{name}.cost" not in draft.decoder.lines:

@@ -8,7 +8,7 @@ from math import inf
 from msgspec import structs
 
 from rheostat.engine.allotment import Allotment
-from rheostat.engine.passing import ramping, too_large, unpaid
+from rheostat.engine.passing import outgrown, ramping, unfit, unpaid
 from rheostat.resilience.ladder import Link, peer_of
 from rheostat.types import Context, Failure, Outcome
 
@@ -134,7 +134,8 @@ class Asked:
             failure = unpaid(model, self.links, limit, spent)
             if failure is not None:
                 return failure
-        return too_large(self.links[model], ctx)
+        link = self.links[model]
+        return unfit(link, ctx) or (outgrown(link, self.links, self.history) if self.history else None)
 
     def _joined(self, asked: str, outcome: Outcome) -> Outcome:
         """Return the outcome with all attempts so far that were made for `asked`, by whomever."""

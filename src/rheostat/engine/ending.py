@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError
+from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatError, Unsupported
 from rheostat.types import Failure, Floor, Hold, Outcome, Prediction, Recalled
 
 
@@ -58,9 +58,13 @@ def no_answer(history: Sequence[Outcome], turned_away: Turned, falling: str | No
         return DeadlineExceeded("the request's deadline passed before any model answered")
     failures = [(o.model, o.failure) for o in history if o.failure is not None]
     kinds = {failure.kind for _, failure in failures}
-    theirs = {"input_too_large", "over_budget"}  # what the client asked for, and no later try would change
+    theirs = {"input_too_large", "over_budget", "unsupported"}  # what the client asked for, and no later try would change
+    if kinds == {"unsupported"} and not any(outcome.attempts for outcome in history):
+        told = "; ".join(f"{model}: {failure.message.partition(': ')[2]}" for model, failure in failures)
+        return Unsupported(f"no model can do what this request asks for ({told})")
     if kinds and kinds <= theirs:
-        kind = "over_budget" if "over_budget" in kinds else "input_too_large"  # who pays more can be served
+        order = ("over_budget", "input_too_large", "unsupported")  # who pays more can be served
+        kind = next(each for each in order if each in kinds)
         return ModelError(kind, next(failure.message for _, failure in reversed(failures) if failure.kind == kind))
     kinds -= theirs  # why the others, who could have been asked, did not answer says more
     told = "; ".join(_told(history, turned_away))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from rheostat.resilience.ladder import Link
 from rheostat.resilience.ramp import among
-from rheostat.types import Context, Failure, tokens_of
+from rheostat.types import Context, Failure, Outcome, tokens_of
+from rheostat.types.ability import needs_of
 
-TOKENS = "tokens"
-"""Where a context's memo keeps the size of the input."""
+TOKENS, NEEDS = "tokens", "needs"
+"""Where a context's memo keeps the size of the input, and what it asks of a model."""
 
 
-def too_large(link: Link, ctx: Context) -> Failure | None:
-    """Say that the input is larger than the model can take."""
+def unfit(link: Link, ctx: Context) -> Failure | None:
+    """Say that the model cannot take the input: it needs what the model cannot do, or is too large for it."""
+    if link.can is not None:
+        needs = ctx.memo.get(NEEDS)
+        if needs is None:
+            needs = ctx.memo[NEEDS] = needs_of(ctx.request.data)
+        if lacks := sorted(needs.difference(link.can)):
+            return Failure("unsupported", f"passed over: it takes no {' and no '.join(lacks)}")
     if not link.max_input:
         return None
     size = ctx.memo.get(TOKENS)
@@ -23,6 +30,21 @@ def too_large(link: Link, ctx: Context) -> Failure | None:
     if size <= link.max_input:
         return None
     return Failure("input_too_large", f"passed over: about {size} tokens, it takes {link.max_input}")
+
+
+def outgrown(link: Link, links: Mapping[str, Link], history: Sequence[Outcome]) -> Failure | None:
+    """Say that a model which takes more has just refused the input as too large."""
+    if not link.max_input:
+        return None
+    for outcome in history:
+        failure = outcome.failure
+        if failure is None or failure.kind != "input_too_large" or not outcome.attempts:
+            continue
+        larger = links.get(outcome.served_by or outcome.model)
+        if larger is not None and larger.max_input >= link.max_input:
+            told = f"passed over: {outcome.served_by or outcome.model}, which takes {larger.max_input} tokens, refused it"
+            return Failure("input_too_large", told)
+    return None
 
 
 def ramping(model: str, ctx: Context, links: Mapping[str, Link], tried: frozenset[str] | set[str]) -> Failure | None:
@@ -40,7 +62,7 @@ def ramping(model: str, ctx: Context, links: Mapping[str, Link], tried: frozense
         seen = ctx.pool.get(other)
         if other == model or other in tried or seen is None or not seen.available or seen.ramp < 1.0:
             continue
-        if too_large(link, ctx) is None:
+        if unfit(link, ctx) is None:
             return Failure("ramping", f"passed over: it has just come back and may have {view.ramp:.0%} of its traffic")
     return None
 

@@ -24,6 +24,7 @@ _NO_STORE = (b"cache-control", b"no-store")
 _TOLD = {
     "input_refused": "the model cannot take this input",
     "input_too_large": "the input is too large for the model",
+    "unsupported": "the model cannot do what this request asks for",
     "uncertain": "the result is unknown: the model may have done its work, so it was not asked again",
 }
 _DIGITS = [str(number).encode() for number in range(64)]

@@ -18,6 +18,7 @@ from rheostat.resilience.ramp import RampSettings
 from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Prediction
+from rheostat.types.ability import Ability
 from rheostat.types.duration import Duration
 
 Row = Any
@@ -102,6 +103,10 @@ class Switchable(Protocol):
             ConfigError: the new weights cannot be used.
         """
 
+    def rehearsal(self) -> Backend:
+        """Return this model as it may be tried before it takes traffic: what a successor shares with a model in service need
+        not be computed once more for a row that it answered there. Itself, where nothing is saved by it."""
+
 
 @runtime_checkable
 class Describable(Protocol):
@@ -137,8 +142,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     answer outside it is a failure. `profile` names the file that `rheostat profile` made of this version: its latency and
     quality are known to decisions from the start. `calibration` names a calibrator's file. `probe` is one row, or a list
     of rows, for the contract check at load and for health checks. `max_input` is the largest input it can take, in tokens
-    as `tokens_of` estimates them (0: any); a larger one passes it over. With `side_effects` a call whose result is unknown
-    is never repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
+    as `tokens_of` estimates them (0: any); a larger one passes it over. `can` lists what it can take of what a conversation
+    may need (default: all of it); one that needs something else passes it over. With `side_effects` a call whose result is
+    unknown is never repeated, not by another model either. `retry_budget` bounds its retries (L1) over all requests.
 
     `timeout` bounds one attempt, and the wait for a place before it (0: the route's deadline). `max_concurrency` bounds
     calls at a time (0: the number of processors for a local model in threads, else the breaker's `maxConcurrent`), and
@@ -174,6 +180,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     profile: str | None = None
     probe: Any = None
     max_input: Annotated[int, Meta(ge=0)] = 0
+    can: tuple[Ability, ...] | None = None
     side_effects: bool = False
     run: str = "auto"
     breaker: BreakerSettings | None = None

@@ -8,6 +8,7 @@ L1 is spent inside a model's attempts, L2 stands in for a model without the poli
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -28,7 +29,8 @@ class Preset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rungs of one route. `retry` is the number of extra tries at one model (0: none), `max_attempts` bounds all calls
     of a request together, retries included (0: no bound); `peer` and `lighter` switch L2 and L3. L3 takes an
-    answer in hand, else the `lighter` of a model that failed, else the dearest of the route's `models` not asked yet; L4
+    answer in hand, else the `lighter` of a model that failed, else the dearest of the route's `models` not asked yet (where
+    the input was too large for one, the one that takes the largest comes first); L4
     is `cached`, the last good answer to the same question, and `later`, which completes the request after the client has
     got what there was; `preset` is L5. `default` names the model that answers when the router itself fails (a policy
     error or a missing signal); without it the policy's first model does."""
@@ -51,12 +53,14 @@ class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Link(Struct, frozen=True):
     """Who may stand in for a model: peers of equal quality, one lighter model; `cost` orders those not named. `max_input`
-    is the largest input it can take, in tokens (0: any)."""
+    is the largest input it can take, in tokens (0: any), `can` what else it can take of what a request may need (None: all).
+    """
 
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     cost: float = 0.0
     max_input: int = 0
+    can: tuple[str, ...] | None = None
 
 
 class Rung(NamedTuple):
@@ -115,13 +119,18 @@ def next_rung(
 def _lighter(
     links: Mapping[str, Link], outcomes: Sequence[Outcome], started: Collection[str], steering: Collection[str]
 ) -> str | None:
-    for outcome in reversed(outcomes):
+    too_large = any(outcome.failure is not None and outcome.failure.kind == "input_too_large" for outcome in outcomes)
+    for outcome in () if too_large else reversed(outcomes):
         link = links.get(outcome.model)
         lighter = link.lighter if link is not None else None
         if lighter is not None and lighter not in started and lighter in links:
             return lighter
-    rest = [(link.cost, name) for name, link in links.items() if name not in started and name not in steering]
-    return max(rest)[1] if rest else None
+    rest = [
+        ((link.max_input or inf) if too_large else 0.0, link.cost, name)
+        for name, link in links.items()
+        if name not in started and name not in steering
+    ]
+    return max(rest)[2] if rest else None
 
 
 def _cost(links: Mapping[str, Link], outcome: Outcome) -> float:

@@ -64,7 +64,7 @@ class Reply(Struct, frozen=True):
             return True
         error = self.error
         if isinstance(error, ModelError):
-            return FAILURES[error.kind].final or error.kind in ("input_too_large", "over_budget")
+            return FAILURES[error.kind].final or error.kind in ("input_too_large", "over_budget", "unsupported")
         return isinstance(error, ClientError) and not isinstance(error, NotFound)  # a route may come back by a reload
 
 
