@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from rheostat import sqlite_file
 from rheostat.clock import SystemClock
 from rheostat.errors import BadRequest, ModelError, NoAnswer, StoreError
-from rheostat.results import store, table
+from rheostat.results import table
 from rheostat.results.later import Later, Room
 from rheostat.results.result import Reply, Result, Waiting
 from rheostat.results.settings import ResultSettings
@@ -348,15 +349,15 @@ def test_a_file_that_cannot_be_used_costs_the_promise_and_nothing_else(tmp_path:
 def test_a_store_that_becomes_read_only_or_full_refuses_and_is_used_again_when_it_works(
     tmp_path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harmed, sound = [False], store.connect
+    harmed, sound = [False], sqlite_file.connect
 
-    def connect(path: str) -> sqlite3.Connection:
-        database = sound(path)
+    def connect(path: str, layout: sqlite_file.Layout) -> sqlite3.Connection:
+        database = sound(path, layout)
         if harmed[0]:
             database.execute(harm)
         return database
 
-    monkeypatch.setattr(store, "connect", connect)
+    monkeypatch.setattr(sqlite_file, "connect", connect)
     big = Request(id="big", data="x" * 100_000)
 
     async def main() -> None:

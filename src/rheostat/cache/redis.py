@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rheostat.cache.settings import RedisSettings
-from rheostat.errors import MissingExtra
+from rheostat.guarded import RedisSettings
 
 
 class RedisStore:
@@ -16,16 +15,7 @@ class RedisStore:
     """
 
     def __init__(self, settings: RedisSettings) -> None:
-        try:
-            from redis.asyncio import Redis
-            from redis.backoff import NoBackoff
-            from redis.retry import Retry
-        except ModuleNotFoundError:
-            raise MissingExtra("the cache in Redis", "redis") from None
-        limit = float(settings.timeout)
-        self._redis: Any = Redis.from_url(
-            settings.url, socket_timeout=limit, socket_connect_timeout=limit, retry=Retry(NoBackoff(), 0), max_connections=64
-        )
+        self._redis: Any = settings.client("the cache")
         self._prefix = f"{settings.prefix}:answer:".encode()
 
     async def get(self, key: bytes) -> bytes | None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from rheostat.guarded import RedisSettings
 from rheostat.types.duration import Duration
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -26,30 +27,11 @@ class RouteCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("`ttl` must be more than 0; for no cache leave `cache` out")
 
 
-class RedisSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Redis server through which gateways share their answers. Its keys begin with `prefix`, and hold `ttl` seconds of the
-    route. A request waits for it no longer than `timeout`; a server that keeps failing is left alone for 5 seconds at a
-    time, and the gateway goes on with its own memory."""
-
-    url: str
-    prefix: str = "rheostat"
-    timeout: Duration = Duration(0.05)
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("`url` must be redis://host:6379/0, rediss://host:6379/0 or unix:///path")
-        if not self.timeout > 0.0:
-            raise ValueError("`timeout` must be more than 0")
-
-    def __repr__(self) -> str:
-        return f"RedisSettings(url=***, prefix={self.prefix!r}, timeout={self.timeout:g})"
-
-
 class CacheSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where answers are kept, for the routes that give them again (`routes.NAME.cache`, or `fallback.cached` when no model
     can be asked): at most `entries` in about `max_bytes` bytes of memory, the least recently used go first, and one
     that takes more than a sixteenth of it is not kept. `fallback.cached` gives none older than `max_age`. `redis` also
-    shares them with other gateways."""
+    shares them with other gateways, for `ttl` of the route; without it the gateway goes on with its own memory."""
 
     entries: AtLeastOne = 10_000
     max_bytes: AtLeastOne = 67_108_864

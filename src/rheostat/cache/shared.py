@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from rheostat.clock import Clock
-from rheostat.resilience.breaker import CLOSED, BreakerSettings, BreakerState, abandoned, admits, failed, started, succeeded
-from rheostat.types.duration import Duration
+from rheostat.errors import StoreError
+from rheostat.guarded import Guarded
 
 T = TypeVar("T")
-_log = logging.getLogger("rheostat.cache")
-BREAKER = BreakerSettings(failure_threshold=3, success_threshold=1, timeout_seconds=Duration(5.0), error_rate=0.0)
-"""Three failures in a row: it is left alone for 5 seconds, then one request tries it again."""
 MOST_WRITES = 256
 """Writes under way; what comes beyond is not shared."""
 
@@ -29,7 +25,7 @@ class Store(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Shared:
+class Shared(Guarded):
     """A store under a time limit and a breaker. Nothing it does can fail a request.
 
     Args:
@@ -39,66 +35,26 @@ class Shared:
     """
 
     def __init__(self, store: Store, clock: Clock, timeout_s: float, mask: Callable[[str], str] = str) -> None:
+        super().__init__("the shared cache", "answers are kept in this gateway only", clock, timeout_s, mask)
         self.store = store
-        self.timeout_s = timeout_s
-        self.breaker: BreakerState = CLOSED
-        self.failures = 0
-        self.last_error: str | None = None
-        self._clock = clock
-        self._mask = mask
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, key: bytes) -> bytes | None:
         """Return what is kept under `key`; None when there is nothing or the store is away."""
-        return await self._asked(lambda: self.store.get(key))
+        return await self._tried(lambda: self.store.get(key))
 
     def put(self, key: bytes, value: bytes, seconds: float) -> None:
         """Keep `value` for `seconds`, in the background."""
-        if len(self._writes) < MOST_WRITES and admits(self.breaker, BREAKER, self._clock.monotonic()):
-            task = asyncio.ensure_future(self._asked(lambda: self.store.put(key, value, seconds)))
+        if len(self._writes) < MOST_WRITES and self.admits:
+            task = asyncio.ensure_future(self._tried(lambda: self.store.put(key, value, seconds)))
             self._writes.add(task)
             task.add_done_callback(self._writes.discard)
 
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask the store under its breaker and time limit; None when it is left alone or fails."""
-        began = self._clock.monotonic()
-        if not admits(self.breaker, BREAKER, began):
-            return None
-        self.breaker = started(self.breaker, BREAKER, began)
+    async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            async with asyncio.timeout(self.timeout_s):
-                found = await ask()
-        except asyncio.CancelledError:
-            self.breaker = abandoned(self.breaker, BREAKER, began, self._clock.monotonic())
-            raise
-        except Exception as error:
-            self._failed(began, error)
+            return await self.ask(ask)
+        except StoreError:
             return None
-        self._went_well(began)
-        return found
-
-    def _went_well(self, began: float) -> None:
-        before = self.breaker.name
-        self.breaker = succeeded(self.breaker, BREAKER, began, self._clock.monotonic())
-        if before != "closed" and self.breaker.name == "closed":
-            self.last_error = None
-            _log.info("the shared cache is back")
-
-    def _failed(self, began: float, error: Exception) -> None:
-        self.failures += 1
-        late = isinstance(error, TimeoutError)
-        self.last_error = (
-            f"no answer within {self.timeout_s:g} s" if late else self._mask(f"{type(error).__name__}: {error}")
-        )
-        before = self.breaker.name
-        self.breaker = failed(self.breaker, BREAKER, began, self._clock.monotonic())
-        if before == "closed" and self.breaker.name == "open":
-            _log.warning("the shared cache is away, answers are kept in this gateway only: %s", self.last_error)
-
-    def status(self) -> dict[str, object]:
-        """Say how the store is: `ok` or `degraded`."""
-        state = "ok" if self.breaker.name == "closed" and self.last_error is None else "degraded"
-        return {"state": state, "failures": self.failures, "last_error": self.last_error}
 
     async def aclose(self) -> None:
         """Give back what was opened; writes under way are given up."""
@@ -106,8 +62,4 @@ class Shared:
         for task in writes:
             task.cancel()
         await asyncio.gather(*writes, return_exceptions=True)
-        try:
-            async with asyncio.timeout(self.timeout_s + 1.0):
-                await self.store.aclose()
-        except Exception as error:
-            _log.info("the shared cache could not be closed in order: %s", self._mask(str(error)))
+        await self.close(self.store.aclose)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct
 
-from rheostat.cache.settings import CacheSettings, RedisSettings, RouteCache
+from rheostat.cache.settings import CacheSettings, RouteCache
 from rheostat.config.hints import expected, fields_of
 from rheostat.config.parts import Parts
 from rheostat.config.policy_file import ModelPin, PolicyFile
@@ -21,6 +21,7 @@ from rheostat.config.schema import (
     RouteSettings,
     ServerSettings,
 )
+from rheostat.guarded import RedisSettings
 from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
 from rheostat.pool.preparing import ImageSettings, PrepareSettings
