@@ -153,10 +153,13 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
     own: list[Scorer] = [scorer for scorer in wanted if not isinstance(scorer, AnswerScorer)]
     if features:
         own.append(TextFeatures(features))
+    links = {model: pool[model].link() for model in allowed}
+    if loaded.config.task != "chat":
+        links = {model: structs.replace(link, kinds=None) for model, link in links.items()}
     route = Route(
         policy=policy,
         fallback=settings.fallback,
-        links={model: pool[model].link() for model in allowed},
+        links=links,
         default=settings.fallback.default or (named[0] if named else allowed[0]),
         answer_scorers=tuple(scorer for scorer in wanted if isinstance(scorer, AnswerScorer)),
         steering=steering_of(policy),

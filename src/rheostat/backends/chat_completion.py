@@ -73,9 +73,11 @@ def without_chances(body: bytes, wanted: int | None) -> bytes:
 
 
 def _cut(logprobs: Any, wanted: int) -> Any:
-    for tokens in logprobs.values() if isinstance(logprobs, dict) else ():
-        for token in tokens if isinstance(tokens, list) else ():
-            if isinstance(token, dict) and isinstance(listed := token.get("top_logprobs"), list):
+    for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
+        for place, token in enumerate(tokens if isinstance(tokens, list) else ()):
+            if isinstance(token, dict) and name == "top_logprobs":  # of a text's completion: {token: chance}
+                tokens[place] = dict(sorted(token.items(), key=lambda each: -each[1])[:wanted])
+            elif isinstance(token, dict) and isinstance(listed := token.get("top_logprobs"), list):
                 token["top_logprobs"] = listed[:wanted]
     return logprobs
 

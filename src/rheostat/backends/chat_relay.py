@@ -1,4 +1,4 @@
-"""A streamed chat completion on its way through: every chunk goes on as it came, and none before the answer has begun."""
+"""A streamed completion on its way through: every chunk goes on as it came, and none before the answer has begun."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rheostat.pool.backend import Piece, Reply
 
 USAGE_GRACE_S = 2.0
 """How long the chunk with the usage is waited for after the last finish reason, where the client asked for it."""
+_NOTHING = frozenset(("", "null"))  # llama.cpp begins the completions of several texts with a null
 _LARGEST_ANSWER = 8 << 20
 
 
@@ -30,7 +31,8 @@ async def relayed(
     """Yield the pieces of a stream, each with the chunks that came together; the last one says how it finished.
 
     Chunks that say nothing yet (a role, keep-alives) wait for the first that does, so that a model which fails before it
-    leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end marker.
+    leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end marker, unless some
+    of them, or a call of a tool, then have none.
 
     Args:
         body: the bytes of the stream; closed at the end.
@@ -52,10 +54,10 @@ async def relayed(
             data = await (soon(body, USAGE_GRACE_S if awaited else 0.0) if finished.all else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else _rest(parser, size):
-                if not event.data.strip():
+                if event.data.strip() in _NOTHING:
                     continue
                 if event.data.strip() == MARKER:
-                    marked = ended = True
+                    marked, ended = not whole.is_half, True
                     break
                 try:
                     chunk = _chunk(event)
@@ -131,7 +133,7 @@ def _chunk(event: Event) -> Mapping[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         said = None
     if not isinstance(said, Mapping) or not isinstance(said.get("choices") or [], list):
-        raise ModelError("bad_output", f"expected a chunk of a chat completion, got {len(event.data)} other characters")
+        raise ModelError("bad_output", f"expected a chunk of a completion, got {len(event.data)} other characters")
     if event.name == "error" or said.get("error") is not None:
         raise told_error(said)
     return said
@@ -141,9 +143,11 @@ def _said(chunk: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the text that a chunk adds to the first choice, and whether it says anything at all."""
     text, speaks = "", False
     for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") if isinstance(choice, Mapping) else None
-        if not isinstance(delta, Mapping):
+        if not isinstance(choice, Mapping):
             continue
+        delta = choice.get("delta")
+        if not isinstance(delta, Mapping):
+            delta = {"content": choice.get("text")}
         speaks = speaks or any(_speaks(value) for name, value in delta.items() if name != "role")
         if choice.get("index", 0) == 0 and isinstance(said := delta.get("content"), str):
             text = said

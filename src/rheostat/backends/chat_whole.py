@@ -1,4 +1,4 @@
-"""The chunks of a streamed chat completion, put together to the completion that they are."""
+"""The chunks of a streamed completion, put together to the completion that they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _SAID_ONCE = frozenset(("role", "id", "type", "name"))  # some servers repeat th
 
 
 class Whole:
-    """Takes chunk by chunk: texts are joined, calls of tools by their index; of other fields the last value counts."""
+    """Takes chunk by chunk: texts are joined, calls of tools by their index; of other fields the last value counts.
+
+    A choice of a conversation has a `delta` of its message in each chunk, one of a text that goes on the next `text`.
+    """
 
     def __init__(self) -> None:
         self._top: dict[str, Any] = {}
@@ -24,20 +27,33 @@ class Whole:
             if isinstance(part, Mapping):
                 self._add(part)
 
+    @property
+    def is_half(self) -> bool:
+        """Whether an end marker now is not to be believed: a call of a tool, or one of several choices, has not finished."""
+        left = [choice for choice in self._choices.values() if not choice["finish_reason"]]
+        return bool(left) and (
+            len(left) < len(self._choices) or any("tool_calls" in choice.get("message", ()) for choice in left)
+        )
+
     def body(self) -> bytes:
         """Return the completion as it is so far."""
         choices = [_done(choice) for _, choice in sorted(self._choices.items())]
-        return msgspec.json.encode({**self._top, "object": "chat.completion", "choices": choices})
+        told = self._top.get("object")
+        form = told if told == "text_completion" else "chat.completion"
+        return msgspec.json.encode({**self._top, "object": form, "choices": choices})
 
     def _add(self, part: Mapping[str, Any]) -> None:
         index = part.get("index", 0)
         if not isinstance(index, int):
             return
-        message = {"role": "assistant", "content": None}
-        fresh = {"index": index, "message": message, "logprobs": None, "finish_reason": None}
+        fresh = {"index": index, "logprobs": None, "finish_reason": None}
         choice = self._choices.setdefault(index, fresh)
-        if isinstance(delta := part.get("delta"), Mapping):
-            _merge(choice["message"], delta)
+        if isinstance(text := part.get("text"), str):
+            _merge(choice, {"text": text})
+        elif "text" not in choice:
+            message = choice.setdefault("message", {"role": "assistant", "content": None})
+            if isinstance(delta := part.get("delta"), Mapping):
+                _merge(message, delta)
         if isinstance(chances := part.get("logprobs"), Mapping):
             choice["logprobs"] = choice["logprobs"] or {}
             _merge(choice["logprobs"], chances)

@@ -7,7 +7,7 @@ from math import inf
 
 from rheostat.resilience.ladder import Link
 from rheostat.resilience.ramp import among
-from rheostat.types import Context, Failure, Outcome, tokens_of
+from rheostat.types import Chat, Context, Failure, Outcome, tokens_of
 from rheostat.types.ability import needs_of
 
 TOKENS, NEEDS = "tokens", "needs"
@@ -16,6 +16,8 @@ TOKENS, NEEDS = "tokens", "needs"
 
 def unfit(link: Link, ctx: Context) -> Failure | None:
     """Say that the model cannot take the input: it needs what the model cannot do, or is too large for it."""
+    if link.kinds is not None and isinstance(asked := ctx.request.data, Chat) and asked.kind not in link.kinds:
+        return Failure("unsupported", f"passed over: it serves no {asked.kind}")
     if link.can is not None:
         needs = ctx.memo.get(NEEDS)
         if needs is None:

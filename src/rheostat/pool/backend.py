@@ -19,6 +19,7 @@ from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Prediction
 from rheostat.types.ability import Ability
+from rheostat.types.chat import Kind
 from rheostat.types.duration import Duration
 
 Row = Any
@@ -202,6 +203,11 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def check_url(self) -> str:
         """What a model of this kind offers for health checks; empty when nothing."""
         return ""
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What a model of this kind can answer where language models are asked; each by a text."""
+        return ("chat", "completion")
 
     @property
     def rows_together(self) -> bool:

@@ -122,7 +122,7 @@ class Model:
     def link(self) -> Link:
         """Return who may stand in for this model."""
         settings = self.settings
-        return Link(settings.peers, settings.lighter, settings.cost, settings.max_input, settings.can)
+        return Link(settings.peers, settings.lighter, settings.cost, settings.max_input, settings.can, settings.kinds)
 
     def view(self, now: float) -> ModelView:
         """Return a frozen snapshot for decisions."""

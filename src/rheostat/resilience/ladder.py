@@ -53,14 +53,15 @@ class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Link(Struct, frozen=True):
     """Who may stand in for a model: peers of equal quality, one lighter model; `cost` orders those not named. `max_input`
-    is the largest input it can take, in tokens (0: any), `can` what else it can take of what a request may need (None: all).
-    """
+    is the largest input it can take, in tokens (0: any), `can` what else it can take of what a request may need (None: all),
+    `kinds` what a language model may be asked for (None: whatever the task is)."""
 
     peers: tuple[str, ...] = ()
     lighter: str | None = None
     cost: float = 0.0
     max_input: int = 0
     can: tuple[str, ...] | None = None
+    kinds: tuple[str, ...] | None = None
 
 
 class Rung(NamedTuple):
