@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Raw, structs
 from rheostat.backends.chat_completion import read_completion, without_chances
 from rheostat.backends.chat_prompt import messages
 from rheostat.backends.chat_relay import relayed
+from rheostat.backends.continuing import Continues, completion_pages, continued, continued_fields, prompted, seam, templated
 from rheostat.backends.endpoint import EndpointSettings
 from rheostat.backends.openai import answer_each
 from rheostat.backends.price import Price
@@ -20,6 +21,7 @@ from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import Piece, RemoteBackend, Reply, Row
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Chat, Prediction
+from rheostat.types.begun import Begun
 
 _PARALLEL = 8
 
@@ -34,11 +36,17 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a status
     means, by its kind of failure, where the usual table does not fit.
 
+    `continues` says how its server goes on with an answer that has begun, for answers that several models write: `prefill`
+    (a last message of the assistant is its beginning: llama.cpp), `final_message` (by `continue_final_message`: vLLM,
+    SGLang), `prefix` (that message says `prefix`: DeepSeek, Mistral), or `completions` (`/apply-template`, then
+    `/completions`: llama.cpp, where the template takes no such message). Without it the model goes on from no text.
+
     With `price` a call costs what its completion tells of its tokens; one that tells nothing, or fails, costs `cost`, and
     that is what a request's `max_cost` is held to before a call. For a stream the usage is asked for.
     """
 
     confidence: TokenConfidence | None = None
+    continues: Continues = ""
     price: Price | None = None
     stream: StreamLimits | None = StreamLimits()
 
@@ -72,13 +80,20 @@ class ChatCompleter:
         self._priced = settings.price is not None
         self._fixed = {name: Raw(encode(value)) for name, value in settings.extra_body.items()}
         self._model = Raw(encode(settings.model))
+        self._name = settings.model
+        self._continues = settings.continues
+        self._pages = completion_pages(settings.base_url, upstream) if settings.continues == "completions" else None
 
     async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
         """Answer every row within `timeout_s` seconds; each fails alone."""
         return await answer_each(self._one, rows, timeout_s, _PARALLEL)
 
     async def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
-        """Yield the answer to one row as it comes."""
+        """Yield the answer to one row as it comes; of one that has begun, what is added to it."""
+        if isinstance(row, Begun):
+            async for piece in self._continued(row, timeout_s):
+                yield piece
+            return
         fields = self._fields(row)
         fields["stream"] = _TRUE
         choices, usage = 1, False
@@ -88,7 +103,7 @@ class ChatCompleter:
                 options = row.asks("stream_options")
                 usage = isinstance(options, dict) and options.get("include_usage") is True
             if self._priced and not usage:
-                fields["stream_options"] = Raw(b'{"include_usage":true}')
+                fields["stream_options"] = _USAGE
             wanted = row.asks("n")
             choices = wanted if isinstance(wanted, int) and wanted > 1 else 1
         try:
@@ -107,7 +122,31 @@ class ChatCompleter:
         """Close the connections."""
         await self._upstream.aclose()
 
+    async def _continued(self, row: Begun, timeout_s: float) -> AsyncGenerator[Piece]:
+        told, tail = seam(row.said)
+        if told and not self._continues:
+            raise ModelError("misconfigured", "it has to go on from a text: set `continues` to how its server does that")
+        fields = {**self._fields(row), "stream": _TRUE, "stream_options": _USAGE}
+        page = self._upstream
+        try:
+            if told and self._pages is not None:
+                template, page = self._pages
+                fields = prompted(fields, await template.ask(templated(fields), timeout_s), told)
+            else:
+                fields = continued_fields(fields, told, self._continues)
+            async with aclosing(page.stream(msgspec.json.encode(fields), timeout_s)) as data:
+                await anext(data)
+                async with aclosing(continued(data, row, tail, self._name)) as found:
+                    async for piece in found:
+                        yield piece
+        except ModelError as error:
+            hidden = self._upstream.hide(error)
+            raise hidden if isinstance(hidden, ModelError) else error from None
+
     async def _one(self, row: Row, timeout_s: float) -> Reply:
+        if isinstance(row, Begun):
+            async with aclosing(self._continued(row, timeout_s)) as pieces:
+                return next(reply for piece in [piece async for piece in pieces] if (reply := piece.reply) is not None)
         fields = self._fields(row)
         if self._confidence is not None:
             fields["logprobs"] = _TRUE
@@ -139,6 +178,7 @@ class ChatCompleter:
 
 
 _TRUE = Raw(b"true")
+_USAGE = Raw(b'{"include_usage":true}')
 
 
 def _wanted(row: Row) -> int | None:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from rheostat.backends.chat_prompt import instruction, messages
 from rheostat.backends.chat_stream import chunk_of
+from rheostat.backends.continuing import BORDER, Added, seam
 from rheostat.backends.gguf_engine import Chunk, Engine, Turn
 from rheostat.backends.label_tokens import TokenChances, label_scores
 from rheostat.backends.reply import bad_output
-from rheostat.backends.token_confidence import confidence_of
+from rheostat.backends.token_confidence import NEEDED, confidence_of
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Reply, Row
-from rheostat.types import Prediction
+from rheostat.types import Chat, Prediction
+from rheostat.types.begun import Begun, room_of, stops_of
 
 if TYPE_CHECKING:
     from rheostat.backends.gguf import GgufModel
@@ -83,7 +85,7 @@ class GgufAnswerer(ABC):
         return self._engine.begin(partial(self._answer, row))
 
     def _body(self, row: Row, room: int, **more: Any) -> Mapping[str, Any]:
-        return {"messages": messages(self._system, row), "max_tokens": room, "logprobs": True, **more}
+        return {"messages": _conversation(self._system, row), "max_tokens": room, "logprobs": True, **more}
 
     def _held(self, said: Chunk, room: int) -> None:
         """Refuse a prompt that leaves no `room` for the answer, as soon as its length is known.
@@ -173,7 +175,15 @@ class GgufWriter(GgufAnswerer):
     def _write(self, row: Row, tell: Callable[[Piece], None], turn: Turn[Any]) -> Piece:
         """Have the answer written, and tell it piece by piece; returns the last one, which is told as well."""
         settings = self._settings
-        room = min(_TRIAL_TOKENS, settings.max_tokens) if isinstance(row, _Trial) else settings.max_tokens
+        wanted = room_of(row)
+        room = settings.max_tokens if wanted is None else min(wanted, settings.max_tokens)
+        if isinstance(row, _Trial):
+            room = min(_TRIAL_TOKENS, room)
+        asked = {"temperature": settings.temperature, "seed": settings.seed, "stop": (*settings.stop, *stops_of(row)),
+                 "top_logprobs": max(2, NEEDED[settings.confidence])}  # fmt: skip
+        body = self._body(row, room, stream_options={"include_usage": True}, **asked)
+        if isinstance(row, Begun):
+            return self._go_on(row, body, room, tell, turn)
         texts: list[str] = []
         tokens: list[Mapping[str, Any]] = []
         finish: str | None = None
@@ -189,8 +199,7 @@ class GgufWriter(GgufAnswerer):
                 texts.append(chunk.text)
                 tell(Piece(chunk.text))
 
-        asked = {"temperature": settings.temperature, "seed": settings.seed, "stop": settings.stop}
-        turn.ask(self._body(row, room, top_logprobs=2, stream_options={"include_usage": True}, **asked), hear)
+        turn.ask(body, hear)
         if finish is None:
             raise ModelError("reset", "truncated: llama.cpp ended without a finish reason")
         text = "".join(texts).strip()
@@ -200,6 +209,47 @@ class GgufWriter(GgufAnswerer):
         last = Piece(finish=finish, reply=Prediction(text, confidence_of(tokens, settings.confidence), None, told))
         tell(last)
         return last
+
+    def _go_on(
+        self, row: Begun, body: Mapping[str, Any], room: int, tell: Callable[[Piece], None], turn: Turn[Any]
+    ) -> Piece:
+        """Have an answer that has begun continued; as `_write`."""
+        told, tail = seam(row.said)
+        if told:
+            body = {**body, "messages": [*body["messages"], {"role": "assistant", "content": told}]}
+        added = Added(row, tail)
+
+        def hear(said: Chunk) -> None:
+            self._held(said, room)
+            added.usage = said.get("usage") or added.usage
+            if added.finish is None:
+                if new := added.take(chunk_of(said)):
+                    tell(Piece(new))
+                if added.finish == BORDER:
+                    raise _EnoughError
+
+        with contextlib.suppress(_EnoughError):
+            turn.ask(body, hear)
+        if added.finish is None:
+            raise ModelError("reset", "truncated: llama.cpp ended without a finish reason")
+        reply = added.reply(self._settings.file)
+        if isinstance(reply, ModelError):
+            raise reply
+        last = Piece(finish=added.finish, reply=reply)
+        tell(last)
+        return last
+
+
+class _EnoughError(Exception):
+    """The answer is to end here."""
+
+
+def _conversation(system: str, row: Row) -> Sequence[Mapping[str, Any]]:
+    """Return the messages that are asked: a conversation as it is, below the system prompt where it has none of its own."""
+    if not isinstance(row, Chat):
+        return messages(system, row)
+    said: list[Mapping[str, Any]] = row["messages"]
+    return said if not system or said[0]["role"] == "system" else [{"role": "system", "content": system}, *said]
 
 
 def _result(turn: Turn[Reply]) -> Reply:
