@@ -31,8 +31,9 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     own name as `model`, and its completion goes back as it came.
 
     With `confidence` a cascade can tell how sure it was: token chances are asked for (`mean_logprob`: the geometric mean of
-    the tokens' probabilities; `margin`: the mean distance of the two likeliest tokens) and taken out again where the client
-    did not want them; an answer that is streamed has no confidence. `extra_body` is added to every request. After a 429 or
+    the tokens' probabilities; `margin`: the mean distance of the two likeliest tokens; `entropy`: how little the chances of
+    the five likeliest are spread) and taken out again where the client did not want them; an answer that is streamed has no
+    confidence. `extra_body` is added to every request. After a 429 or
     5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a status
     means, by its kind of failure, where the usual table does not fit.
 

@@ -27,9 +27,10 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     With `labels` it is a classifier: the score of a label is the probability that the model answers with its very tokens,
     as a share of that of all labels. `prompt` replaces the system prompt, which names the labels. Without `labels` it writes
     a text of up to `max_tokens` tokens, which ends before the first of `stop`; `prompt` is then the system prompt. Its
-    `confidence` is the geometric mean of the probabilities of its tokens (`mean_logprob`), or the mean lead of the most
-    probable token over the next (`margin`). `temperature` 0 always takes the most probable token; `seed` makes other
-    temperatures repeatable. With `stream` a text comes piece by piece.
+    `confidence` is the geometric mean of the probabilities of its tokens (`mean_logprob`), the mean lead of the most
+    probable token over the next (`margin`), or how little the five most probable are spread (`entropy`). `temperature` 0
+    always takes the most probable token; `seed` makes other temperatures repeatable. With `stream` a text comes piece by
+    piece.
 
     `context` is how many tokens a prompt and its answer may have together (0: what the model was trained for, at most
     2,048); a prompt that leaves no room for the answer is `input_too_large`. `parallel` requests are computed at a time,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from rheostat.errors import RheostatError
+from rheostat.lab.judged import judged_answers
 from rheostat.lab.outcomes import Bools, OutcomesTable
 from rheostat.lab.reliability import brier, ece
 from rheostat.signals.calibrate import choose_calibrator, fit_isotonic, fit_platt, fit_quantile, fit_temperature
 from rheostat.signals.calibrator import Fitted
 
 METHODS: Final = ("auto", "platt", "isotonic", "temperature", "quantile")
+_FITS: Final[Mapping[str, Callable[..., Fitted]]] = {
+    "auto": choose_calibrator, "platt": fit_platt, "isotonic": fit_isotonic, "temperature": fit_temperature,
+}  # fmt: skip
 
 
 class CalibrationError(RheostatError):
@@ -79,6 +84,36 @@ def calibrate(
     )
 
 
+def calibrate_judged(path: str, model: str, method: str = "auto") -> Calibration:
+    """Fit a calibrator for `model` on answers that it gave alone while serving and that were judged since.
+
+    It is fitted on seven of ten and judged on the rest. What the model was not sure enough of, and others answered, is
+    not among them, so it holds for the confidences from the threshold up; serve some requests with a threshold of 0, or
+    with `route.force_model`, to see all. The model must have been served without `calibration`.
+
+    Raises:
+        CalibrationError: an unknown method or one that needs a table, or too little data.
+        StoreError, OSError: the file cannot be read.
+    """
+    if method not in _FITS:
+        raise CalibrationError(f"from records the method is one of {', '.join(_FITS)}, not {method!r}")
+    found = judged_answers(path, model)
+    fit, rest = found.fit, ~found.fit
+    if not rest.any():
+        told = f"{len(found.right)} judged answers with a confidence; give feedback with a `reward` of 0 or 1"
+        raise CalibrationError(f"{model} in {path}: too little to fit on and to judge by ({told})")
+    try:
+        fitted = _FITS[method](found.confidence[fit], found.right[fit])
+    except ValueError as error:
+        raise CalibrationError(f"{model} in {path}: {error}") from None
+    before, right = found.confidence[rest], found.right[rest]
+    after = np.array([fitted.value(each) for each in before.tolist()])
+    return Calibration(
+        fitted=fitted, model=model, fitted_on=int(fit.sum()), reported_on=len(before), ece_before=ece(before, right),
+        ece_after=ece(after, right), brier_before=brier(before, right), brier_after=brier(after, right),
+    )  # fmt: skip
+
+
 def fit_calibrator(table: OutcomesTable, model: str, method: str = "auto") -> tuple[Fitted, int]:
     """Fit one model's calibrator on all rows of a table that can be judged, and return it with their number.
 
@@ -95,8 +130,7 @@ def fit_calibrator(table: OutcomesTable, model: str, method: str = "auto") -> tu
         return fit_quantile(columns.confidence[rows], correct, reference), len(correct)
     whole = columns.scores is not None and bool(np.isfinite(columns.scores[rows]).all())
     given = columns.scores[rows] if whole and columns.scores is not None else columns.confidence[rows]
-    fits = {"auto": choose_calibrator, "platt": fit_platt, "isotonic": fit_isotonic, "temperature": fit_temperature}
-    return fits[method](given, correct), len(correct)
+    return _FITS[method](given, correct), len(correct)
 
 
 def _rows(table: OutcomesTable, model: str) -> Bools:

@@ -15,6 +15,11 @@ LINES: Final = (".jsonl", ".ndjson", ".json", ".log")
 _PAGE: Final = 2_000  # records decoded at a time
 
 
+def is_records(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file's name is that of records, and not of an outcomes table."""
+    return Path(path).suffix.lower() in (*LINES, ".sqlite", ".sqlite3", ".db")
+
+
 def read_feedback(path: str | os.PathLike[str]) -> dict[str, Feedback]:
     """Return the latest judgement on each request; what an earlier one said and the latest does not is kept.
 

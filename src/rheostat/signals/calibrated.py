@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast, overload
 
-from rheostat.pool.backend import Backend, Describable, RemoteBackend, Reply, Row
+from msgspec import structs
+
+from rheostat.pool.backend import Backend, Describable, Piece, RemoteBackend, Reply, Row, StreamingBackend
 from rheostat.signals.calibrator import Calibrator
 from rheostat.types import Prediction
 
@@ -53,6 +56,9 @@ class CalibratedRemote:
         self.labels = backend.labels
         self._backend = backend
         self._calibrator = calibrator
+        if isinstance(backend, StreamingBackend):
+            self._streams = backend.astream
+            self.astream = self._streamed  # only a model that can stream has it
 
     async def apredict(self, rows: Sequence[Row], timeout_s: float) -> Sequence[Reply]:
         """Answer every row within `timeout_s` seconds.
@@ -61,6 +67,13 @@ class CalibratedRemote:
             ModelError: the whole call failed.
         """
         return _applied(self._calibrator, await self._backend.apredict(rows, timeout_s))
+
+    async def _streamed(self, row: Row, timeout_s: float) -> AsyncGenerator[Piece]:
+        async with aclosing(cast("AsyncGenerator[Piece]", self._streams(row, timeout_s))) as source:
+            async for piece in source:
+                reply = piece.reply
+                changed = self._calibrator.apply(reply) if isinstance(reply, Prediction) else reply
+                yield piece if changed is reply else structs.replace(piece, reply=changed)
 
     async def adescribe(self, timeout_s: float) -> None:
         """Hold what the model's server says to what the config says, where it says something."""
