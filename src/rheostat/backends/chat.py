@@ -1,27 +1,29 @@
-"""A language model behind an OpenAI-compatible chat endpoint, handed whole conversations."""
+"""A language model behind OpenAI-compatible endpoints, handed whole conversations, and texts to go on with or to embed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Meta, Raw
 
-from rheostat.backends.chat_completion import read_completion, without_chances
+from rheostat.backends.asking import Asking
 from rheostat.backends.chat_prompt import messages
 from rheostat.backends.chat_relay import relayed
 from rheostat.backends.continuing import Continues, completion_pages, continued, continued_fields, prompted, seam, templated
 from rheostat.backends.endpoint import EndpointSettings
 from rheostat.backends.openai import answer_each
 from rheostat.backends.price import Price
-from rheostat.backends.token_confidence import NEEDED, TokenConfidence
+from rheostat.backends.token_confidence import TokenConfidence
 from rheostat.backends.upstream import LARGEST, Upstream, encode
 from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import Piece, RemoteBackend, Reply, Row
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Chat, Prediction
 from rheostat.types.begun import Begun
+from rheostat.types.chat import Kind
 
 _PARALLEL = 8
 
@@ -37,6 +39,9 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     5xx with Retry-After the model is left alone for that time, at most `max_retry_after`. `on_status` says what a status
     means, by its kind of failure, where the usual table does not fit.
 
+    `serves` lists what its server answers: conversations (`chat`), texts to go on with (`completion`, at `/completions`),
+    the vectors of texts (`embedding`, at `/embeddings`). For what it does not serve it is passed over.
+
     `continues` says how its server goes on with an answer that has begun, for answers that several models write: `prefill`
     (a last message of the assistant is its beginning: llama.cpp), `final_message` (by `continue_final_message`: vLLM,
     SGLang), `prefix` (that message says `prefix`: DeepSeek, Mistral), or `completions` (`/apply-template`, then
@@ -49,7 +54,13 @@ class ChatModel(EndpointSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     confidence: TokenConfidence | None = None
     continues: Continues = ""
     price: Price | None = None
+    serves: Annotated[tuple[Kind, ...], Meta(min_length=1)] = ("chat",)
     stream: StreamLimits | None = StreamLimits()
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What its server answers."""
+        return self.serves
 
     def open(self, base: str) -> RemoteBackend:  # noqa: ARG002
         """Prepare the endpoint; nothing is sent yet.
@@ -77,7 +88,7 @@ class ChatCompleter:
     def __init__(self, settings: ChatModel, upstream: Upstream) -> None:
         self.labels: tuple[str, ...] | None = None
         self._upstream = upstream
-        self._confidence = settings.confidence
+        self._asking = Asking(upstream, settings.base_url, settings.serves, settings.confidence)
         self._priced = settings.price is not None
         self._fixed = {name: Raw(encode(value)) for name, value in settings.extra_body.items()}
         self._model = Raw(encode(settings.model))
@@ -105,14 +116,14 @@ class ChatCompleter:
                 usage = isinstance(options, dict) and options.get("include_usage") is True
             if self._priced and not usage:
                 fields["stream_options"] = _USAGE
-            wanted = row.asks("n")
-            choices = wanted if isinstance(wanted, int) and wanted > 1 else 1
+            choices = row.choices
         try:
-            async with aclosing(self._upstream.stream(msgspec.json.encode(fields), timeout_s)) as data:
+            async with aclosing(self._asking.page(row).stream(msgspec.json.encode(fields), timeout_s)) as data:
                 if (await anext(data)).startswith(b"application/json"):
-                    yield Piece(finish="whole", reply=self._read(row, await _all(data)))
+                    yield Piece(finish="whole", reply=self._asking.read(row, await _all(data)))
                     return
-                async with aclosing(relayed(data, read_completion, choices, usage=usage, counted=self._priced)) as found:
+                read = self._asking.reader(row)
+                async with aclosing(relayed(data, read, choices, usage=usage, counted=self._priced)) as found:
                     async for piece in found:
                         yield piece
         except ModelError as error:
@@ -149,25 +160,9 @@ class ChatCompleter:
             async with aclosing(self._continued(row, timeout_s)) as pieces:
                 return next(reply for piece in [piece async for piece in pieces] if (reply := piece.reply) is not None)
         fields = self._fields(row)
-        if self._confidence is not None:
-            fields["logprobs"] = _TRUE
-            if needed := NEEDED[self._confidence]:
-                fields["top_logprobs"] = Raw(b"%d" % max(needed, _wanted(row) or 0))
-        _, content = await self._upstream.exchange(msgspec.json.encode(fields), timeout_s)
-        return self._upstream.hide(self._read(row, content))
-
-    def _read(self, row: Row, content: bytes) -> Reply:
-        reply = read_completion(content, self._confidence)
-        if not isinstance(reply, Prediction):
-            return reply
-        if not isinstance(row, Chat):
-            return structs.replace(reply, output=None)
-        if self._confidence is None:
-            return reply
-        wanted = _wanted(row)
-        if wanted is not None and wanted >= NEEDED[self._confidence]:
-            return reply
-        return structs.replace(reply, output=without_chances(content, wanted))
+        self._asking.with_chances(row, fields)
+        _, content = await self._asking.page(row).exchange(msgspec.json.encode(fields), timeout_s)
+        return self._upstream.hide(self._asking.read(row, content))
 
     def _fields(self, row: Row) -> dict[str, Raw]:
         fields = dict(row.fields) if isinstance(row, Chat) else {"messages": Raw(encode(messages("", row)))}
@@ -180,14 +175,6 @@ class ChatCompleter:
 
 _TRUE = Raw(b"true")
 _USAGE = Raw(b'{"include_usage":true}')
-
-
-def _wanted(row: Row) -> int | None:
-    """Return how many alternatives of each token the client wanted; None when it wanted no chances."""
-    if not isinstance(row, Chat) or row.asks("logprobs") is not True:
-        return None
-    given = row.asks("top_logprobs")
-    return given if isinstance(given, int) and given > 0 else 0
 
 
 async def _all(data: AsyncIterator[bytes]) -> bytes:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rheostat.errors import BadRequest, NotFound, RheostatError
 from rheostat.gateway.answer import RESULTS, Headers, Send, encode, send_error, send_not_allowed, send_page
 from rheostat.gateway.body import FeedbackBody, Receive, parse, read_body
-from rheostat.gateway.chat_api import PAGE as CHAT
 from rheostat.gateway.chat_api import ChatApi
+from rheostat.gateway.face import Face
 from rheostat.gateway.headers import MAX_ID, check_body_headers, read_headers, request_id
 from rheostat.gateway.inference_api import PREFIX, InferenceApi
 from rheostat.gateway.openapi import document
 from rheostat.gateway.predict import PredictApi
 from rheostat.gateway.results import ResultsApi
+from rheostat.gateway.text_faces import CompletionFace, EmbeddingFace
 from rheostat.types import Feedback
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Gateway:
         self._posts: Mapping[str, Page] = {
             "/v1/predict": self.predict,
             "/v1/feedback": self._feedback,
-            CHAT: ChatApi(self.predict),
+            **{face.page: ChatApi(self.predict, face) for face in (Face(), CompletionFace(), EmbeddingFace())},
         }
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,

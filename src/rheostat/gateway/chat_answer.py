@@ -10,7 +10,7 @@ from msgspec import Struct
 from rheostat.backends.chat_relay import framed
 from rheostat.engine.engine import Served
 from rheostat.errors import RheostatError
-from rheostat.gateway.answer import Headers, Page, encode, error_of, retry_after
+from rheostat.gateway.answer import encode, error_of
 from rheostat.types import RouteRecord
 from rheostat.types.text import well_formed
 
@@ -40,24 +40,6 @@ def chat_error(error: Exception, known_id: str) -> tuple[ChatError, int]:
     kind = _TYPES.get(said.code, "server_error" if said.code >= 500 else "invalid_request_error")
     code = "model_not_found" if said.code == 404 and said.param == "model" else _CODES.get(said.type, said.type)
     return ChatError(ChatErrorInfo(said.message, kind, said.param, code)), said.code
-
-
-def chat_error_page(error: Exception, known_id: str, headers: Headers) -> Page:
-    """Return an error as a whole response."""
-    told, status = chat_error(error, known_id)
-    extra = [*named(known_id), *headers]
-    wait = retry_after(error, status)
-    if wait is not None:
-        extra.append((b"retry-after", wait))
-    if status == 401:
-        extra.append((b"www-authenticate", b"Bearer"))
-    return Page(status, encode(told), extra)
-
-
-def named(known_id: str) -> Headers:
-    """Return the headers with the request's id: ours, and the one that OpenAI's clients show."""
-    value = known_id.encode()
-    return [(b"x-rheostat-request-id", value), (b"x-request-id", value)]
 
 
 def completion_of(served: Served) -> bytes:
@@ -95,7 +77,7 @@ def chunks_of(completion: bytes, *, usage: bool) -> bytes:
     events = [{**head, "choices": said}, {**head, "choices": ends}]
     if usage and told is not None:
         events.append({**head, "choices": [], "usage": told})
-    return b"".join(framed(encode(event).decode()) for event in events)
+    return b"".join(framed(encode(event)) for event in events)
 
 
 class TextChunks:
@@ -119,7 +101,7 @@ class TextChunks:
 
     def _chunk(self, delta: dict[str, Any], finish: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return framed(encode({**self._head, "choices": [choice]}).decode())
+        return framed(encode({**self._head, "choices": [choice]}))
 
 
 def _head(record: RouteRecord, kind: str) -> dict[str, Any]:

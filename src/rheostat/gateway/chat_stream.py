@@ -1,4 +1,4 @@
-"""A conversation's answer as server-sent events: the chunks of the model that answers, as they came, and `[DONE]`."""
+"""A language model's answer as server-sent events, in the form of the page that was asked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, UnsetType
 
 from rheostat.errors import RheostatError
-from rheostat.gateway.answer import ResultInfo, RouteHeaders, Send, encode
-from rheostat.gateway.chat_answer import DONE, TextChunks, chat_error, chunks_of, completion_of
+from rheostat.gateway.answer import ResultInfo, RouteHeaders, Send
 from rheostat.gateway.stream import Respond, StreamAnswer
 
 if TYPE_CHECKING:
     from rheostat.engine.stream import Stream
+    from rheostat.gateway.face import Face
     from rheostat.router import Router
+    from rheostat.types import Chat
 
 
 class ChatStream(StreamAnswer):
@@ -25,20 +26,22 @@ class ChatStream(StreamAnswer):
 
     def __init__(
         self, router: Router, send: Send, draining: Callable[[], bool], respond: Respond, headers: RouteHeaders,
-        *, model: str, usage: bool,
+        face: Face, row: Chat,
     ) -> None:  # fmt: skip
         super().__init__(router, send, draining, respond)
         self._route_headers = headers
-        self._model = model
-        self._usage = usage
+        self._face = face
+        self._row = row
 
     async def _relay(self, stream: Stream, known_id: str) -> None:
-        made = TextChunks(known_id, self._model, int(self._router.clock.wall()))
+        events = self._face.pieces(self._row, known_id, int(self._router.clock.wall()))
+        named = [(self._face.id_header, known_id.encode())]
         try:
             while (piece := await stream.take()) is not None:
                 if not self._started:
-                    await self._start(known_id, [(b"x-request-id", known_id.encode())])
-                await self._put(piece.chunk or made.text(piece.text))
+                    await self._start(known_id, named)
+                if said := events.piece(piece):
+                    await self._put(said)
         except RheostatError as error:
             if not self._started:
                 raise
@@ -47,14 +50,14 @@ class ChatStream(StreamAnswer):
         served = stream.served
         if served is None:
             raise RheostatError("a stream without an end")
-        rest = made.end()
-        if not self._started:
-            rest = chunks_of(completion_of(served), usage=self._usage)
+        if self._started:
+            await self._put(events.end(), more=False)
+        else:
+            rest = events.whole(served)
             attempts = sum(len(outcome.attempts) for outcome in served.record.outcomes)
             headers = self._route_headers.of(served.record, attempts)
-            await self._start(known_id, [(b"x-request-id", known_id.encode()), *headers])
-        await self._put(rest + DONE, more=False)
+            await self._start(known_id, [*named, *headers])
+            await self._put(rest, more=False)
 
     async def _fail(self, error: Exception, known_id: str, result: ResultInfo | UnsetType = UNSET) -> None:  # noqa: ARG002
-        told, _ = chat_error(error, known_id)
-        await self._put(b"data: %b\n\n" % encode(told), more=False)
+        await self._put(self._face.error_event(error, known_id), more=False)

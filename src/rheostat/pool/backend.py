@@ -70,12 +70,14 @@ class RemoteBackend(Protocol):
 class Piece(Struct, frozen=True, omit_defaults=True):
     """A part of an answer's text. `finish` stands in the last one only and says that the answer is complete; `reply` is then
     how the backend reads the whole (None: the text is the label). `chunk` is what the part came in, as server-sent events
-    that may be sent on as they are; a part without text may have one, too."""
+    that may be sent on as they are; a part without text may have one, too. After a part that is `complete` there is no more
+    text: what the backend still waits for, a while, only tells about it, and no limit of the answer holds any more."""
 
     text: str = ""
     finish: str | None = None
     reply: Reply | None = None
     chunk: bytes = b""
+    complete: bool = False
 
 
 @runtime_checkable
@@ -206,8 +208,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What a model of this kind can answer where language models are asked; each by a text."""
-        return ("chat", "completion")
+        """What a model of this kind can answer where language models are asked."""
+        return ("chat",)
 
     @property
     def rows_together(self) -> bool:
