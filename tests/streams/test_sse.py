@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rheostat.backends.chat_stream import read_chunk
 from rheostat.backends.sse import Event, SseParser
 from rheostat.errors import ModelError
 
@@ -37,7 +38,7 @@ def test_every_single_cut_and_every_byte_by_itself(end: str) -> None:
         "",
     ]
     stream = ("\ufeff" + end.join(lines)).encode()
-    expected = [Event(TEXT), Event(f"{TEXT}\n{TEXT}", "message"), Event("")]
+    expected = [Event(TEXT.encode()), Event(f"{TEXT}\n{TEXT}".encode(), b"message"), Event(b"")]
     assert read(stream, []) == expected
     assert read(stream, list(range(len(stream)))) == expected
     for cut in range(len(stream)):
@@ -63,7 +64,7 @@ def test_any_events_any_line_ends_any_cuts(events: list[list[str]], ends: list[s
             end = "\r"
         stream += line + end
         last = end
-    assert read(stream.encode(), cuts) == [Event("\n".join(event)) for event in events]
+    assert read(stream.encode(), cuts) == [Event("\n".join(event).encode()) for event in events]
 
 
 def test_a_large_event_in_small_parts_is_whole() -> None:
@@ -72,7 +73,7 @@ def test_a_large_event_in_small_parts_is_whole() -> None:
     stream = f"data: {text}\r\n\r\n".encode()
     parser = SseParser()
     events = [event for start in range(0, len(stream), 3) for event in parser.feed(stream[start : start + 3])]
-    assert events == [Event(text)]
+    assert events == [Event(text.encode())]
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 300, b"data: xxxxxxxxx\n" * 30, b":" + b"x" * 300])
@@ -82,9 +83,12 @@ def test_what_has_no_end_is_refused(stream: bytes) -> None:
     assert caught.value.kind == "bad_output"
 
 
-def test_bytes_that_are_no_text_are_an_error_and_not_replaced() -> None:
-    with pytest.raises(ModelError, match="not UTF-8"):
-        read(b"data: \xe6\xa8\n\n", [])
+def test_bytes_that_are_no_text_come_as_they_are_and_are_no_chunk() -> None:
+    (event,) = read(b'data: {"a":"\xe6\xa8"}\n\n', [])
+    assert event == Event(b'{"a":"\xe6\xa8"}')
+    with pytest.raises(ModelError, match="a chunk") as caught:
+        read_chunk(event)
+    assert caught.value.kind == "bad_output"
 
 
 def test_a_million_comments_are_not_kept() -> None:

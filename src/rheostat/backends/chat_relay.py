@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rheostat.backends.chat_stream import MARKER, soon, told_error, truncated
+from rheostat.backends.chat_stream import MARKER, Rest, told_error, truncated
 from rheostat.backends.chat_whole import Whole
 from rheostat.backends.sse import Event, SseParser
 from rheostat.errors import ModelError
@@ -16,7 +16,7 @@ from rheostat.pool.backend import Piece, Reply
 
 USAGE_GRACE_S = 2.0
 """How long the chunk with the usage is waited for after the last finish reason, where the client asked for it."""
-_NOTHING = frozenset(("", "null"))  # llama.cpp begins the completions of several texts with a null
+_NOTHING = frozenset((b"", b"null"))  # llama.cpp begins the completions of several texts with a null
 _LARGEST_ANSWER = 8 << 20
 
 
@@ -30,9 +30,9 @@ async def relayed(
 ) -> AsyncGenerator[Piece]:
     """Yield the pieces of a stream, each with the chunks that came together; the last one says how it finished.
 
-    Chunks that say nothing yet (a role, keep-alives) wait for the first that does, so that a model which fails before it
-    leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end marker, unless some
-    of them, or a call of a tool, then have none.
+    Chunks that say nothing yet (a role, keep-alives) wait for the first that does, so that a model which fails before it, or
+    in the same moment, leaves no trace. A stream is complete when each of its `choices` has a finish reason, or with the end
+    marker, unless some of them, or a call of a tool, then have none.
 
     Args:
         body: the bytes of the stream; closed at the end.
@@ -43,17 +43,18 @@ async def relayed(
     Raises:
         ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
     """
-    parser, whole, finished = SseParser(), Whole(), _Finished(choices)
+    parser, rest, whole, finished = SseParser(), Rest(body), Whole(), _Finished(choices)
     texts: list[str] = []
     frames: list[bytes] = []
     size = 0
-    begun = marked = ended = False
+    begun = spoken = marked = ended = False
     awaited = usage or counted
+    fault: ModelError | None = None
     async with aclosing(body):
         while not ended:
-            data = await (soon(body, USAGE_GRACE_S if awaited else 0.0) if finished.all else anext(body, None))
+            data = await (rest.next(USAGE_GRACE_S if awaited else 0.0) if finished.all else anext(body, None))
             ended = not data
-            for event in parser.feed(data) if data else _rest(parser, size):
+            for event in parser.feed(data) if data else parser.end():
                 if event.data.strip() in _NOTHING:
                     continue
                 if event.data.strip() == MARKER:
@@ -61,20 +62,18 @@ async def relayed(
                     break
                 try:
                     chunk = _chunk(event)
-                except ModelError:
-                    if finished.all:
-                        ended = True  # complete already; what follows cannot change it
-                        break
-                    if not data:
-                        raise truncated(size) from None
-                    raise
+                except ModelError as error:
+                    if not finished.all:  # else it is complete already, and what follows cannot change it
+                        fault = error if data else truncated(size, "bytes")
+                    ended = True
+                    break
                 if finished.all and chunk.get("choices"):
                     continue
                 told = chunk.get("usage") is not None
                 awaited = awaited and not told
                 size += len(event.data)
                 if size > _LARGEST_ANSWER:
-                    raise ModelError("bad_output", f"a streamed answer of more than {_LARGEST_ANSWER} characters")
+                    raise ModelError("bad_output", f"a streamed answer of more than {_LARGEST_ANSWER} bytes")
                 whole.add(chunk)
                 finished.note(chunk)
                 if told and not usage and not chunk.get("choices"):
@@ -83,30 +82,25 @@ async def relayed(
                 begun = begun or speaks
                 texts.append(text)
                 frames.append(framed(event.data))
-            if begun and frames:
-                yield Piece("".join(texts), chunk=b"".join(frames))
+            if begun and frames and (spoken or fault is None):
+                spoken = True
+                yield Piece("".join(texts), chunk=b"".join(frames), complete=finished.all)
                 texts, frames = [], []
+            if fault is not None:
+                raise fault
     if not (finished.all or marked):
-        raise truncated(size)
+        raise truncated(size, "bytes")
     reply = read(whole.body())
     if isinstance(reply, ModelError):
         raise reply
     yield Piece(finish=finished.reason, reply=reply, chunk=b"".join(frames))
 
 
-def framed(data: str) -> bytes:
+def framed(data: bytes) -> bytes:
     """Return an event's data as it is sent."""
-    if "\n" not in data:
-        return b"data: %b\n\n" % data.encode()
-    return b"".join(b"data: %b\n" % line.encode() for line in data.split("\n")) + b"\n"
-
-
-def _rest(parser: SseParser, size: int) -> list[Event]:
-    """Return what stands at the end of a stream; a character that is cut in two is the sign of a cut stream."""
-    try:
-        return parser.end()
-    except ModelError:
-        raise truncated(size) from None
+    if b"\n" not in data:
+        return b"data: %b\n\n" % data
+    return b"".join(b"data: %b\n" % line for line in data.split(b"\n")) + b"\n"
 
 
 class _Finished:
@@ -133,8 +127,8 @@ def _chunk(event: Event) -> Mapping[str, Any]:
     except (msgspec.DecodeError, RecursionError):
         said = None
     if not isinstance(said, Mapping) or not isinstance(said.get("choices") or [], list):
-        raise ModelError("bad_output", f"expected a chunk of a completion, got {len(event.data)} other characters")
-    if event.name == "error" or said.get("error") is not None:
+        raise ModelError("bad_output", f"expected a chunk of a completion, got {len(event.data)} other bytes")
+    if event.name == b"error" or said.get("error") is not None:
         raise told_error(said)
     return said
 

@@ -19,7 +19,7 @@ from rheostat.backends.upstream import failure_of
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Reply
 
-MARKER = "[DONE]"
+MARKER = b"[DONE]"
 _END_GRACE_S = 0.05  # what follows a finish reason is waited for so long, so that the connection can be used again
 _LARGEST_ANSWER = 8 << 20
 _STATUSES = {
@@ -48,12 +48,12 @@ def read_chunk(event: Event) -> Chunk:
     if event.data.strip() == MARKER:
         return Chunk(end=True)
     try:
-        said = json.loads(event.data)
+        said = json.loads(event.data.decode())
     except (ValueError, RecursionError):
-        raise bad_output("a chunk of a chat completion", event.data) from None
+        raise bad_output("a chunk of a chat completion", event.data.decode("utf-8", "replace")) from None
     if not isinstance(said, Mapping):
         raise bad_output("a chunk of a chat completion", said)
-    if event.name == "error":
+    if event.name == b"error":
         raise told_error(said)
     return chunk_of(said)
 
@@ -108,14 +108,14 @@ async def pieces(body: AsyncGenerator[bytes], read: Callable[[Any], Reply]) -> A
     Raises:
         ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
     """
-    parser = SseParser()
+    parser, rest = SseParser(), Rest(body)
     texts: list[str] = []
     tokens: list[Any] = []
     size = 0
     finish: str | None = None
     async with aclosing(body):
         while True:
-            data = await (soon(body) if finish else anext(body, None))
+            data = await (rest.next() if finish else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else parser.end():
                 try:
@@ -146,15 +146,24 @@ async def pieces(body: AsyncGenerator[bytes], read: Callable[[Any], Reply]) -> A
     yield Piece(finish=finish, reply=read({"choices": [choice]}))
 
 
-def truncated(size: int) -> ModelError:
+def truncated(size: int, unit: str = "characters") -> ModelError:
     """Say that a stream ended without an end."""
-    return ModelError("reset", f"truncated: the stream ended after {size} characters, without a finish reason or end marker")
+    return ModelError("reset", f"truncated: the stream ended after {size} {unit}, without a finish reason or end marker")
 
 
-async def soon(body: AsyncGenerator[bytes], more_s: float = 0.0) -> bytes | None:
-    """Return what follows the end of an answer within a moment, or within `more_s` seconds longer; None: nothing."""
-    try:
-        async with asyncio.timeout(_END_GRACE_S + more_s):
-            return await anext(body, None)
-    except (TimeoutError, ModelError):  # the answer is complete, whatever becomes of the connection
-        return None
+class Rest:
+    """What follows the end of an answer: it is waited for only a while, as the answer is complete whatever becomes of it."""
+
+    def __init__(self, body: AsyncGenerator[bytes]) -> None:
+        self._body = body
+        self._since: float | None = None
+
+    async def next(self, more_s: float = 0.0) -> bytes | None:
+        """Return what comes within a moment after the first call, or within `more_s` seconds longer; None: nothing."""
+        if self._since is None:
+            self._since = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(self._since + _END_GRACE_S + more_s):
+                return await anext(self._body, None)
+        except (TimeoutError, ModelError):
+            return None

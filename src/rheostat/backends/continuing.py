@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from rheostat.backends.chat_stream import MARKER, Chunk, chunk_of, soon, told_error, truncated
+from rheostat.backends.chat_stream import MARKER, Chunk, Rest, chunk_of, told_error, truncated
 from rheostat.backends.endpoint import with_path
 from rheostat.backends.reply import bad_output
 from rheostat.backends.sse import Event, SseParser
@@ -146,12 +146,12 @@ async def continued(body: AsyncGenerator[bytes], row: Begun, tail: str, model: s
     Raises:
         ModelError: `reset` for a stream that was cut short, bad_output, or what an error in it stands for.
     """
-    parser, added = SseParser(), Added(row, tail)
+    parser, added, rest = SseParser(), Added(row, tail), Rest(body)
     size = 0
     ended = marked = False
     async with aclosing(body):
         while not ended:
-            data = await (soon(body, _USAGE_GRACE_S) if added.finish else anext(body, None))
+            data = await (rest.next(_USAGE_GRACE_S) if added.finish else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else parser.end():
                 if not event.data.strip():
@@ -192,8 +192,8 @@ def _read(event: Event, added: Added) -> Chunk:
     except (msgspec.DecodeError, RecursionError):
         said = None
     if not isinstance(said, Mapping):
-        raise bad_output("a chunk of a completion", event.data)
-    if event.name == "error":
+        raise bad_output("a chunk of a completion", event.data.decode("utf-8", "replace"))
+    if event.name == b"error":
         raise told_error(said)
     if isinstance(usage := said.get("usage"), Mapping):
         added.usage = usage

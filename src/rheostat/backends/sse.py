@@ -1,7 +1,7 @@
 """Server-sent events: bytes in, events out, however the bytes are cut.
 
-Source: the event stream format of the HTML standard, 9.2.6. Unlike there, text that is no UTF-8 is an error and not
-replaced, and what stands at the end without an empty line after it is handed out by `end`, for the reader to judge.
+Source: the event stream format of the HTML standard, 9.2.6. Unlike there, what is no UTF-8 is not replaced, and what stands
+at the end without an empty line after it is handed out by `end`: the reader judges it, who knows what came before.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _BOM = b"\xef\xbb\xbf"
 class Event(Struct, frozen=True, gc=False):
     """One event: its lines of data, joined, and its name if it has one."""
 
-    data: str
-    name: str = ""
+    data: bytes
+    name: bytes = b""
 
 
 class SseParser:
@@ -44,7 +44,7 @@ class SseParser:
         """Return the events that `chunk` completes.
 
         Raises:
-            ModelError: `bad_output`: an event is too large, or no UTF-8.
+            ModelError: `bad_output`: an event is too large.
         """
         if not chunk:
             return []
@@ -83,7 +83,7 @@ class SseParser:
             line = line.removeprefix(_BOM)
         if not line:
             if self._data:
-                events.append(self._event())
+                events.append(Event(self._data[0] if len(self._data) == 1 else b"\n".join(self._data), self._name))
             self._data, self._name, self._kept = [], b"", 0
             return
         field, _, value = line.partition(b":")
@@ -95,13 +95,6 @@ class SseParser:
             self._name = value
         if self._kept > self._largest:
             raise self._too_large()
-
-    def _event(self) -> Event:
-        data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-        try:
-            return Event(data.decode(), self._name.decode())
-        except UnicodeDecodeError as error:
-            raise ModelError("bad_output", f"an event of the stream is not UTF-8: {error.reason}") from None
 
     def _too_large(self) -> ModelError:
         return ModelError("bad_output", f"an event of the stream has more than {self._largest} bytes")

@@ -183,8 +183,11 @@ async def poured(model: Model, request: Request, outlet: Outlet, clock: Clock) -
     source = cast("AsyncGenerator[Piece]", backend.astream(request.data, float(limits.total) or float("inf")))
     try:
         async with aclosing(source):
+            complete = False
             while True:
                 wait, name = next_limit(limits, waited, since, len(texts), left - waited)
+                if complete:  # the backend waits no longer than a while for what only tells about it
+                    wait = float("inf")
                 now = clock.monotonic()
                 try:
                     async with asyncio.timeout(wait if wait != float("inf") else None) as timer:
@@ -205,6 +208,7 @@ async def poured(model: Model, request: Request, outlet: Outlet, clock: Clock) -
                         outlet.first_s = clock.monotonic() - began
                     texts.append(piece.text)
                     await outlet.put(piece)
+                complete = complete or piece.complete
                 if piece.finish is not None:
                     return _reply(piece, texts)
     except ModelError as error:
