@@ -13,10 +13,11 @@ from rheostat.cache.answers import Answers, Question
 from rheostat.cache.redis import RedisStore
 from rheostat.cache.settings import CacheSettings
 from rheostat.cache.shared import Shared
-from rheostat.clock import Clock
+from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, RecordSettings, RouteSettings
 from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Lane, Plan
+from rheostat.engine.inner import bind, unusable
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
 from rheostat.opening import open_model, preload
@@ -92,11 +93,12 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
             told = f"it reads the answers of {', '.join(unknown)}, which the config does not have"
             problems.extend(loaded.placed(f"signals.{name}", [Problem("", None, told)]))
     problems += _unmapped(loaded, models)
-    problems += loaded.placed("models", await preload(opened, residency))
+    problems += loaded.placed("models", [*await preload(opened, residency), *unusable(models)])
     if problems:
         for model in opened:
             await model.aclose()
         raise ConfigError(problems, loaded.path)
+    bind(models, SystemClock())
     pool = Pool(models, tuple(route.models or tuple(models) for route in config.routes.values()), config.health)
     lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
     most, tenants = config.server.max_in_flight, _tenants(config)

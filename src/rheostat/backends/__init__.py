@@ -7,7 +7,9 @@ from rheostat.backends.http import HttpModel
 from rheostat.backends.inference import InferenceModel
 from rheostat.backends.onnx import OnnxModel
 from rheostat.backends.openai import OpenAIModel
+from rheostat.backends.progressive import ProgressiveModel
 from rheostat.backends.python import PythonModel
+from rheostat.backends.relay import RelayModel
 from rheostat.backends.reply import as_reply
 from rheostat.backends.sklearn import SklearnModel
 from rheostat.backends.template import TemplateModel
@@ -22,7 +24,9 @@ BACKENDS: dict[str, type[ModelSettings]] = {
     "inference_protocol": InferenceModel,
     "onnx": OnnxModel,
     "openai": OpenAIModel,
+    "progressive": ProgressiveModel,
     "python": PythonModel,
+    "relay": RelayModel,
     "rules": RulesModel,
     "sklearn": SklearnModel,
     "template": TemplateModel,

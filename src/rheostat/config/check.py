@@ -11,6 +11,7 @@ from rheostat.config.check_access import check_access
 from rheostat.config.check_batching import check_batching
 from rheostat.config.check_cache import check_cache
 from rheostat.config.check_chat import check_chat
+from rheostat.config.check_joint import check_joint
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
@@ -21,7 +22,9 @@ from rheostat.pool import ModelSettings
 from rheostat.resilience.spend import SpendSettings, spends_of
 from rheostat.signals.base import ScorerSettings
 
-FILE_FIELDS = ("path", "tokenizer", "head", "lexicon", "calibration", "encoder", "weights", "delta", "label_file", "profile")
+FILE_FIELDS = (
+    "path", "tokenizer", "head", "lexicon", "calibration", "encoder", "weights", "delta", "label_file", "profile", "cues",
+)  # fmt: skip
 """Settings of models and signals that name a file or a folder."""
 RUNS = ("auto", "inline", "thread", "process")
 
@@ -53,6 +56,7 @@ def check(draft: Draft) -> list[Problem]:
     check_batching(draft)
     check_workers(draft)
     check_chat(draft)
+    check_joint(draft)
     _general(draft)
     check_access(draft)
     return draft.warnings
@@ -175,4 +179,4 @@ def _named_anywhere(draft: Draft) -> Iterator[str]:
             yield from (*route.models, route.fallback.default or "")
     for model in draft.models.values():
         if model is not None:
-            yield from (*model.peers, model.lighter or "")
+            yield from (*model.peers, model.lighter or "", *(getattr(model, part) for part in getattr(model, "parts", ())))

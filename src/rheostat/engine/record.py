@@ -130,7 +130,7 @@ def _closed(outcome: Outcome, model: Model | None, raw: bool) -> Outcome:
         return outcome
     if raw or (model is not None and model.labels):
         return structs.replace(outcome, prediction=structs.replace(said, output=None))
-    kept = Prediction(finish_of(said), said.confidence, spoilt=said.spoilt)
+    kept = Prediction(finish_of(said), said.confidence, spoilt=said.spoilt, spans=said.spans)
     return structs.replace(outcome, prediction=kept)
 
 

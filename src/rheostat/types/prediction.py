@@ -7,13 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from rheostat.types.span import Span
+
 
 class Prediction(Struct, frozen=True, omit_defaults=True):
     """One model's answer to one row.
 
     `confidence` is the probability that `label` is right, in [0, 1]; None when the model has no usable one.
     `scores` is the distribution over labels where the model has one; it sums to 1. `output` is anything else it said.
-    `spoilt` marks a confidence that was given and was none (NaN, 7): such an answer is not given again later.
+    `spoilt` marks a confidence that was given and was none (NaN, 7): such an answer is not given again later. `spans` says
+    who wrote which part, where several models wrote it.
     """
 
     label: str
@@ -21,6 +24,7 @@ class Prediction(Struct, frozen=True, omit_defaults=True):
     scores: Mapping[str, float] | None = None
     output: Any = None
     spoilt: bool = False
+    spans: tuple[Span, ...] = ()
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, float]) -> Prediction:
