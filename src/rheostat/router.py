@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -171,24 +172,24 @@ class Router:
         limit = lane.deadline_s if lane is not None else 0.0
         if timeout_s is not None:
             limit = min(limit, timeout_s) if limit else timeout_s
-        most = lane.max_cost if lane is not None else float("inf")
+        most = lane.max_cost if lane is not None else inf
         return Request(
-            id=request_id or str(uuid_utils.uuid7()),
-            data=data,
-            text=data if type(data) is str else text_of(data),
-            meta=meta if meta is not None else {},
-            headers=headers if headers is not None else {},
-            route=route,
-            session=session,
-            tenant=tenant,
-            priority=priority,
-            received=now,
-            deadline=now + limit if limit else float("inf"),
-            max_cost=most if max_cost is None else min(most, max_cost),
-            force_model=force_model,
-            skip_route=skip_route,
-            no_cache=no_cache,
-            no_store=no_store,
+            request_id or str(uuid_utils.uuid7()),
+            data,
+            data if type(data) is str else text_of(data),
+            meta if meta is not None else {},
+            headers if headers is not None else {},
+            route,
+            session,
+            tenant,
+            priority,
+            now,
+            now + limit if limit else inf,
+            most if max_cost is None else min(most, max_cost),
+            force_model,
+            skip_route,
+            no_cache,
+            no_store,
         )
 
     async def serve(self, request: Request, outlet: Outlet | None = None) -> Served:

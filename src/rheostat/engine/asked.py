@@ -12,10 +12,14 @@ from rheostat.engine.passing import outgrown, ramping, unfit, unpaid
 from rheostat.resilience.ladder import Link, peer_of
 from rheostat.types import Context, Failure, Outcome
 
+_NOBODY: frozenset[str] = frozenset()
+_NO_PEERS: Mapping[str, str] = {}
+_ANY_NUMBER = Allotment(0)  # counts nothing, so one does for all
+
 
 class Asked:
     """The models of one request. `history` holds one outcome a model, in the order they came; `named` says that a person
-    chose the model, so that its ramp spares it nothing."""
+    chose the model, so that its ramp spares it nothing. What most requests never need is made when it is."""
 
     __slots__ = (
         "allotment", "history", "in_flight", "links", "named", "refused", "spared", "standing", "started", "steering",
@@ -26,14 +30,14 @@ class Asked:
         self.links = links
         self.steering = steering
         self.named = named
-        self.allotment = Allotment(most)
+        self.allotment = Allotment(most) if most else _ANY_NUMBER
         self.history: tuple[Outcome, ...] = ()
         self.in_flight: set[str] = set()
         self.started: set[str] = set()
-        self.refused: set[str] = set()  # passed over
-        self.turned_away: list[tuple[str, Failure]] = []  # who was named and not asked, and why
-        self.spared: list[str] = []  # of these, those that could be asked after all when nobody else can answer
-        self.standing: dict[str, str] = {}  # peer -> the model it stands in for
+        self.refused: frozenset[str] = _NOBODY  # passed over
+        self.turned_away: tuple[tuple[str, Failure], ...] = ()  # who was named and not asked, and why
+        self.spared: tuple[str, ...] = ()  # of these, those that could be asked after all when nobody else can answer
+        self.standing: Mapping[str, str] = _NO_PEERS  # peer -> the model it stands in for
 
     def launch(self, models: tuple[str, ...]) -> tuple[str, ...]:
         """Take note that these are started now."""
@@ -47,7 +51,7 @@ class Asked:
         self.in_flight.discard(outcome.model)
         self.allotment.ended(outcome)
         if outcome.failure is not None and not outcome.attempts:
-            self.turned_away.append((outcome.model, outcome.failure))
+            self.turned_away += ((outcome.model, outcome.failure),)
 
     def is_plain(self, outcome: Outcome) -> bool:
         """Whether the outcome is the model's own answer, and nobody stands in for anybody."""
@@ -55,8 +59,9 @@ class Asked:
 
     def placed(self, outcome: Outcome) -> Outcome:
         """Return the outcome under the name of the model that was asked for, with all attempts made for it."""
-        asked = self.standing.pop(outcome.model, None)
+        asked = self.standing.get(outcome.model)
         if asked is not None:
+            self.standing = {peer: model for peer, model in self.standing.items() if peer != outcome.model}
             return structs.replace(self._joined(asked, outcome), model=asked, level=2)
         return self._joined(outcome.model, outcome) if outcome.model in self.refused else outcome
 
@@ -81,17 +86,18 @@ class Asked:
     def before_its_turn(self, ctx: Context) -> str | None:
         """Return a model that only its ramp spared, or None; nobody else can answer."""
         while self.spared:
-            model = self.spared.pop(0)
+            model, *rest = self.spared
+            self.spared = tuple(rest)
             if self._barred(model, ctx) is None:
                 return model
         return None
 
     def pass_over(self, model: str, failure: Failure) -> None:
         """Take note that the model was named and is not asked."""
-        self.refused.add(model)
-        self.turned_away.append((model, failure))
+        self.refused |= {model}
+        self.turned_away += ((model, failure),)
         if failure.kind == "ramping" and model not in self.steering:
-            self.spared.append(model)
+            self.spared += (model,)
         self.remember(Outcome(model, failure=failure, served_by=model))
 
     def peer(self, model: str, asked: str, ctx: Context) -> str | None:
@@ -99,7 +105,7 @@ class Asked:
         while (peer := peer_of(model, self.links, self.started | self.refused)) is not None:
             hindrance = self.hindrance(peer, ctx)
             if hindrance is None:
-                self.standing[peer] = asked
+                self.standing = {**self.standing, peer: asked}
                 return peer
             self.pass_over(peer, hindrance)
         return None

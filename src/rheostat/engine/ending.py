@@ -10,7 +10,7 @@ from rheostat.errors import DeadlineExceeded, ModelError, NoAnswer, RheostatErro
 from rheostat.types import Failure, Floor, Hold, Outcome, Prediction, Recalled
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class Ending(Struct, frozen=True):
     """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered.
 
     `recalled` is the cached answer that was given, `cache` how: hit, shared (with an equal request), or "" (L4). `later`

@@ -19,7 +19,7 @@ from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.progress import Progress
-from rheostat.engine.record import answered_by, closed, route_type, status_of, summary
+from rheostat.engine.record import closed, record_of
 from rheostat.engine.stream import Outlet, may_stream, settle
 from rheostat.errors import BadRequest, ModelError, NotFound, RheostatError
 from rheostat.pool import Pool
@@ -169,13 +169,16 @@ class Engine:
                 if began >= request.deadline:
                     journey.expire(began - request.received)
                     break
-                if len(fresh) == 1 and not going and (model := plan.pool.models[fresh[0]]).inline:
-                    outcomes = [self.executor.run_now(model, request, journey.tries(fresh[0]))]
+                if len(fresh) != 1 or going:
+                    outcomes = await self._advance(plan, lane, journey, fresh, going)
+                elif (model := plan.pool.models[name := fresh[0]]).inline:
+                    outcomes = [self.executor.run_now(model, request, journey.tries(name))]
                 else:
-                    flow = outlet
-                    if flow is not None and (going or len(fresh) != 1 or not may_stream(journey, plan.pool[fresh[0]])):
-                        flow = None
-                    outcomes = await self._advance(plan, lane, journey, fresh, going, flow)
+                    flow = outlet if outlet is not None and may_stream(journey, model) else None
+                    going[name] = progress = Progress(model)
+                    tries = journey.tries(name)
+                    outcomes = [await self.executor.run(model, request, tries, lane.deadline_s, flow, progress)]
+                    del going[name]
                 now = self.clock.monotonic()
                 waited += now - began
                 if outlet is not None and outlet.pieces:
@@ -227,20 +230,13 @@ class Engine:
         return Context(request, signals, view, held, memo)
 
     async def _advance(
-        self, plan: Plan, lane: Lane, journey: Journey, fresh: tuple[str, ...], going: dict[str, Progress],
-        flow: Outlet | None,
-    ) -> list[Outcome]:  # fmt: skip
-        """Start `fresh`, of which at least one suspends, and return what is there next; nothing when the deadline passed.
+        self, plan: Plan, lane: Lane, journey: Journey, fresh: tuple[str, ...], going: dict[str, Progress]
+    ) -> list[Outcome]:
+        """Start `fresh` beside what runs, and return what is there next; nothing when the deadline passed.
 
         `going` holds the calls that have not come back.
         """
         pool, executor, request = plan.pool, self.executor, journey.ctx.request
-        if not going and len(fresh) == 1:
-            name = fresh[0]
-            going[name] = progress = Progress(pool[name])
-            outcome = await executor.run(pool[name], request, journey.tries(name), lane.deadline_s, flow, progress)
-            del going[name]
-            return [outcome]
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
                 going[name] = progress = Progress(pool[name])
@@ -273,7 +269,7 @@ class Engine:
         if journey is not None and (going or unheard):
             now = self.clock.monotonic()
             journey.asked.cut_off((*unheard, *(going[name].outcome(request, now) for name in sorted(going))))
-        record = self._record(plan, lane, request, journey, ending, waited)
+        record = record_of(plan, lane, request, journey, ending, waited, self.clock)
         if lane is not None and lane.is_chat:
             record = closed(record, ending.prediction, plan.pool.models, raw=lane.raw_input)
         if lane is not None and lane.spends and journey is not None:
@@ -289,64 +285,6 @@ class Engine:
         if self.caching is None or lane.question is None:
             return None
         return self.caching.answers.recall(lane.question.key(request), self.clock.monotonic())
-
-    def _record(
-        self, plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float
-    ) -> RouteRecord:
-        decided = self.clock.monotonic() - request.received
-        history = journey.history if journey is not None else ()
-        prediction, error = ending.prediction, ending.error
-        selected, recalled = answered_by(ending, history), ending.recalled
-        cancelled = tuple(sorted(journey.in_flight)) if journey is not None else ()
-        status = status_of(error, ending.level, ending.fallback_reason)
-        trouble = ending.fallback_reason
-        if journey is not None and trouble.startswith("router_unavailable") and SIGNAL_ERROR in journey.ctx.memo:
-            trouble = f"{trouble} ({journey.ctx.memo[SIGNAL_ERROR]})"
-        kept = summary(request, lane is not None and lane.raw_input)
-        elapsed = self.clock.monotonic() - request.received
-        return RouteRecord(
-            id=request.id,
-            wall=self.clock.wall(),
-            route=request.route if lane is not None else "other",
-            status=status,
-            config_version=plan.version,
-            policy_version=lane.policy_version if lane is not None else "",
-            route_type=route_type(request, ending),
-            reason=ending.reason,
-            label=prediction.label if prediction is not None else None,
-            confidence=prediction.confidence if prediction is not None else None,
-            scores=prediction.scores if prediction is not None else None,
-            weights=ending.weights,
-            propensity=ending.propensity,
-            selected_model=selected[0],
-            selected_version=selected[1],
-            level=ending.level,
-            fallback_reason=trouble,
-            missing=ending.missing,
-            stood_in=ending.stood_in,
-            review=ending.review,
-            guess=ending.guess,
-            signals=journey.ctx.signals if journey is not None else {},
-            held=journey.ctx.held if journey is not None else {},
-            steps=tuple(journey.steps) if journey is not None else (),
-            outcomes=history,
-            cancelled=cancelled,
-            cost=sum([outcome.cost for outcome in history], 0.0),
-            elapsed_s=elapsed,
-            overhead_s=max(0.0, elapsed - waited),
-            deciding_s=max(0.0, decided - waited),
-            input=kept,
-            meta=request.meta,
-            session=request.session,
-            tenant=request.tenant,
-            priority=request.priority,
-            forced=request.is_directed,
-            cache=_cache_word(lane, request, journey, ending),
-            age_s=recalled.age_s if recalled is not None else None,
-            completes=request.completing,
-            error=str(error) if error is not None else None,
-            error_type=error.kind if isinstance(error, ModelError) else (error.type if error is not None else None),
-        )
 
 
 def _lane(plan: Plan, request: Request) -> Lane:
@@ -365,12 +303,3 @@ def _lane(plan: Plan, request: Request) -> Lane:
 def _cut(outcome: Outcome) -> bool:
     """True when time, and not the model, ended the call."""
     return outcome.failure is not None and outcome.failure.kind in ("timeout", "deadline")
-
-
-def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, ending: Ending) -> str:
-    """Say what the cache did for a request: hit, shared, miss or bypass; nothing where there is none."""
-    if lane is None or lane.cache is None:
-        return ""
-    if ending.cache or journey is None:
-        return ending.cache
-    return "bypass" if request.no_cache or request.is_directed else "miss"

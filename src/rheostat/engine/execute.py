@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from rheostat.chance import chance
+from rheostat.engine.bell import Bell
 from rheostat.engine.places import Places
 from rheostat.engine.progress import Progress, outcome_of, uncertain
 from rheostat.engine.stream import Outlet, poured
@@ -31,6 +32,7 @@ class Executor:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.places = Places(clock)
+        self.bell = Bell()
 
     def run_now(self, model: Model, request: Request, tries: int) -> Outcome:
         """Ask an inline model on the spot."""
@@ -62,8 +64,9 @@ class Executor:
         if progress is None:
             progress = Progress(model)
         while True:
-            full = await self.places.take(model, request, model.settings.timeout or patience_s)
-            if full is not None:
+            if not self.places.took(model) and (
+                full := await self.places.take(model, request, model.settings.timeout or patience_s)
+            ):
                 return outcome_of(model, None, full, progress.attempts)
             began = self.clock.monotonic()
             if not model.begin(began):
@@ -109,7 +112,7 @@ class Executor:
                 try:
                     if outlet is not None:
                         return await poured(model, request, outlet, self.clock)
-                    async with asyncio.timeout(timeout if timeout != float("inf") else None):
+                    with self.bell.within(timeout):
                         if model.queued is not None:
                             return await model.queued.aqueue(request.data, timeout, RANKS[request.priority])
                         remote = cast("RemoteBackend", model.backend)

@@ -259,15 +259,16 @@ class Journey:
             if outcome.level > level and answer.weights.get(outcome.model, 0.0) > 0.0:
                 level = outcome.level
         ending = Ending(
-            prediction=prediction,
-            weights=answer.weights,
-            by=self.by or answer.by,
-            reason=answer.reason,
-            level=level,
-            fallback_reason=why(self.history, level, self.asked.turned_away) if level else "",
-            propensity=answer.propensity,
-            hold=answer.hold,
-            missing=answer.missing,
+            prediction,
+            None,
+            answer.weights,
+            self.by or answer.by,
+            answer.reason,
+            level,
+            why(self.history, level, self.asked.turned_away) if level else "",
+            answer.propensity,
+            answer.hold,
+            answer.missing,
             stood_in=answer.stand_ins,
         )
         self._end(ending)

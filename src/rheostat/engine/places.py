@@ -25,16 +25,22 @@ class Places:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
+    def took(self, model: Model) -> bool:
+        """Take a place that is free; False when none is, or others wait for one."""
+        limit = model.limit
+        if limit and (model.in_flight >= limit or model.waiting):
+            return False
+        model.in_flight += 1
+        return True
+
     async def take(self, model: Model, request: Request, patience_s: float) -> Failure | None:
         """Take a place, waiting for one if there is room in the queue and sense in it; return why not, or None.
 
         Nobody waits longer than `patience_s` (0: the request's deadline alone).
         """
-        limit = model.limit
-        if not limit or (model.in_flight < limit and not model.waiting):
-            model.in_flight += 1
+        if self.took(model):
             return None
-        now = self._clock.monotonic()
+        limit, now = model.limit, self._clock.monotonic()
         left = request.deadline - now
         patience = min(patience_s or inf, left)
         rank, waiting = RANKS[request.priority], model.waiting

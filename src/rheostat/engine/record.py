@@ -9,11 +9,15 @@ import msgspec
 import xxhash
 from msgspec import Struct, structs
 
+from rheostat.engine.journey import SIGNAL_ERROR
 from rheostat.errors import FAILURES, ClientError, ModelError, RheostatError
-from rheostat.types import Chat, InputSummary, Outcome, Prediction, Request, RouteRecord
+from rheostat.types import Chat, InputSummary, Outcome, Prediction, Request, RouteRecord, Step
 
 if TYPE_CHECKING:
+    from rheostat.clock import Clock
     from rheostat.engine.ending import Ending
+    from rheostat.engine.engine import Lane, Plan
+    from rheostat.engine.journey import Journey
     from rheostat.pool import Model
 
 
@@ -25,9 +29,83 @@ class _Completion(Struct):
     choices: list[_Choice] = []
 
 
+NOTHING: Mapping[str, Any] = {}
 _finishes = msgspec.json.Decoder(_Completion).decode
 _HEADS_PLAIN = (("png", b"\x89PNG"), ("jpeg", b"\xff\xd8\xff"), ("webp", b"RIFF"), ("gif", b"GIF8"), ("bmp", b"BM"))
 _HEADS_BASE64 = (("png", b"iVBORw"), ("jpeg", b"/9j/"), ("webp", b"UklGR"), ("gif", b"R0lGOD"), ("bmp", b"Qk"))
+
+
+def record_of(
+    plan: Plan, lane: Lane | None, request: Request, journey: Journey | None, ending: Ending, waited: float, clock: Clock
+) -> RouteRecord:
+    """Tell everything of a request that ends now. `waited` seconds of it went to models.
+
+    The fields stand in their order without their names: naming forty of them takes ten times as long as filling them in.
+    """
+    received = request.received
+    decided = clock.monotonic() - received
+    prediction, error, recalled, trouble = ending.prediction, ending.error, ending.recalled, ending.fallback_reason
+    signals: Mapping[str, float] = NOTHING
+    held: Mapping[str, str] = NOTHING
+    steps: tuple[Step, ...] = ()
+    history: tuple[Outcome, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    cost = 0.0
+    if journey is not None:
+        context, history, steps = journey.ctx, journey.history, tuple(journey.steps)
+        signals, held = context.signals, context.held
+        if journey.in_flight:
+            cancelled = tuple(sorted(journey.in_flight))
+        if trouble.startswith("router_unavailable") and SIGNAL_ERROR in context.memo:
+            trouble = f"{trouble} ({context.memo[SIGNAL_ERROR]})"
+        for outcome in history:
+            cost += outcome.cost
+    model, version = answered_by(ending, history)
+    kept = summary(request, lane is not None and lane.raw_input)
+    elapsed = clock.monotonic() - received
+    return RouteRecord(
+        request.id,
+        clock.wall(),
+        request.route if lane is not None else "other",
+        status_of(error, ending.level, ending.fallback_reason),
+        plan.version,
+        lane.policy_version if lane is not None else "",
+        route_type(request, ending),
+        ending.reason,
+        prediction.label if prediction is not None else None,
+        prediction.confidence if prediction is not None else None,
+        prediction.scores if prediction is not None else None,
+        ending.weights,
+        ending.propensity,
+        model,
+        version,
+        ending.level,
+        trouble,
+        ending.missing,
+        ending.stood_in,
+        ending.review,
+        ending.guess,
+        signals,
+        held,
+        steps,
+        history,
+        cancelled,
+        cost,
+        elapsed,
+        max(0.0, elapsed - waited),
+        max(0.0, decided - waited),
+        kept,
+        request.meta,
+        request.session,
+        request.tenant,
+        request.priority,
+        request.is_directed,
+        _cache_word(lane, request, journey, ending),
+        recalled.age_s if recalled is not None else None,
+        request.completing,
+        str(error) if error is not None else None,
+        error.kind if isinstance(error, ModelError) else error.type if error is not None else None,
+    )
 
 
 def summary(request: Request, raw: bool) -> InputSummary:
@@ -112,6 +190,15 @@ def route_type(request: Request, ending: Ending) -> str:
     if isinstance(ending.error, ClientError):
         return "rejected"
     return ending.by
+
+
+def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, ending: Ending) -> str:
+    """Say what the cache did for a request: hit, shared, miss or bypass; nothing where there is none."""
+    if lane is None or lane.cache is None:
+        return ""
+    if ending.cache or journey is None:
+        return ending.cache
+    return "bypass" if request.no_cache or request.is_directed else "miss"
 
 
 def closed(record: RouteRecord, said: Prediction | None, pool: Mapping[str, Model], *, raw: bool) -> RouteRecord:

@@ -253,7 +253,7 @@ def settle(journey: Journey, outlet: Outlet, outcome: Outcome, at_s: float) -> N
         journey.asked.remember(journey.asked.placed(outcome))
     journey.at_s = at_s
     journey.in_flight.clear()
-    journey.asked.standing.clear()
+    journey.asked.standing = {}
     why = failure.message if failure is not None else "the policy wants another answer"
     message = why if why.startswith(_BROKEN) else _broken(outlet, why)
     error = NoAnswer(f"{outcome.served_by or outcome.model}: {message}", 502)

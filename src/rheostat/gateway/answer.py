@@ -27,7 +27,6 @@ _TOLD = {
     "unsupported": "the model cannot do what this request asks for",
     "uncertain": "the result is unknown: the model may have done its work, so it was not asked again",
 }
-_DIGITS = [str(number).encode() for number in range(64)]
 
 
 class RouteInfo(Struct, frozen=True):
@@ -125,11 +124,12 @@ class BatchAnswer(Struct, frozen=True):
 
 
 class Page(NamedTuple):
-    """A whole response in JSON."""
+    """A whole response in JSON. `lines` are further headers as they are sent."""
 
     status: int
     body: bytes
     headers: Headers
+    lines: bytes = b""
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -226,42 +226,48 @@ def retry_after(error: Exception, status: int) -> bytes | None:
 
 
 class RouteHeaders:
-    """Makes the response headers that tell the decision, from prepared parts."""
+    """Makes the response headers that tell the decision; what is the same for many answers is made once."""
 
     def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
+        self._told: dict[tuple[str, str, str, str, int, int], bytes] = {}
 
     def of(self, record: RouteRecord, attempts: int) -> Headers:
         """Return the `x-rheostat-` headers for a record."""
-        values = self._values
-        try:
-            model, version = values[record.selected_model], values[record.selected_version]
-            kind, policy = values[record.route_type], values[record.policy_version]
-        except KeyError:
-            model, version = self._value(record.selected_model), self._value(record.selected_version)
-            kind, policy = self._value(record.route_type), self._value(record.policy_version)
-        told = [
-            (b"x-rheostat-model", model),
-            (b"x-rheostat-version", version),
-            (b"x-rheostat-route-type", kind),
-            (b"x-rheostat-policy", policy),
-            (b"x-rheostat-attempts", _DIGITS[attempts if attempts < 64 else 63]),
-            (b"x-rheostat-level", _DIGITS[record.level]),
-            (b"x-rheostat-overhead-ms", b"%.3f" % (record.overhead_s * 1000.0)),
-        ]
+        return headers_in(self.lines(record, attempts))
+
+    def lines(self, record: RouteRecord, attempts: int) -> bytes:
+        """Return them as they are sent."""
+        key = (
+            record.selected_model, record.selected_version, record.route_type, record.policy_version, attempts, record.level
+        )  # fmt: skip
+        told = self._told.get(key) or self._tell(*key)
+        told += b"x-rheostat-overhead-ms: %.3f\r\n" % (record.overhead_s * 1000.0)
         if record.cache:
-            told.append((b"x-rheostat-cache", record.cache.encode()))
+            told += b"x-rheostat-cache: %b\r\n" % record.cache.encode()
         if record.age_s is not None:
-            told.append((b"age", b"%d" % record.age_s))
+            told += b"age: %d\r\n" % record.age_s
         return told
 
-    def _value(self, text: str) -> bytes:
-        """Names come from the config, so they are few; what a header cannot carry is replaced."""
-        value = "".join(c if " " <= c <= "~" else "?" for c in text[:200]).encode()
-        if len(self._values) >= 10_000:
-            self._values.clear()
-        self._values[text] = value
-        return value
+    def _tell(self, model: str, version: str, kind: str, policy: str, attempts: int, level: int) -> bytes:
+        """Names come from the config, so they are few."""
+        values = {"model": model, "version": version, "route-type": kind, "policy": policy}
+        told = b"".join([b"x-rheostat-%b: %b\r\n" % (name.encode(), _shown(value)) for name, value in values.items()])
+        told += b"x-rheostat-attempts: %d\r\nx-rheostat-level: %d\r\n" % (min(attempts, 63), level)
+        if len(self._told) >= 10_000:
+            self._told.clear()
+        self._told[model, version, kind, policy, attempts, level] = told
+        return told
+
+
+def _shown(text: str) -> bytes:
+    """Return the text with what a header cannot carry replaced."""
+    return "".join(c if " " <= c <= "~" else "?" for c in text[:200]).encode()
+
+
+def headers_in(lines: bytes) -> Headers:
+    """Return the headers that the lines of a head say."""
+    said = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
+    return [(name, value) for name, _, value in said]
 
 
 _JSON_LINES = b"".join([b"%b: %b\r\n" % each for each in ((b"content-type", b"application/json"), _NO_SNIFF, _NO_STORE)])

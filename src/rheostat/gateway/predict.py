@@ -24,6 +24,7 @@ from rheostat.gateway.answer import (
     encoded,
     error_of,
     error_page,
+    headers_in,
     promised,
     send_page,
 )
@@ -217,11 +218,9 @@ class PredictApi:
         if served.error is not None:
             return self._error_page(served, served.error)
         answer = answer_of(served)
-        headers = self.route_headers.of(record, answer.data.route_info.attempts)
-        headers.append((b"x-rheostat-request-id", record.id.encode()))
-        if self.draining:
-            headers.append((b"connection", b"close"))
-        return Page(200, encoded(answer), headers)
+        lines = self.route_headers.lines(record, answer.data.route_info.attempts)
+        lines += b"x-rheostat-request-id: %b\r\n" % record.id.encode()
+        return Page(200, encoded(answer), [(b"connection", b"close")] if self.draining else [], lines)
 
     def _error_page(self, served: Served, error: RheostatError) -> Page:
         known_id, promise = served.record.id, served.promise
@@ -233,7 +232,7 @@ class PredictApi:
 
     async def _respond(self, served: Served, send: Send) -> None:
         page = self.page(served)
-        await send_page(send, page.status, page.body, b"application/json", page.headers)
+        await send_page(send, page.status, page.body, b"application/json", headers_in(page.lines) + page.headers)
 
     async def _batch(
         self,

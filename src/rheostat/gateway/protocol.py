@@ -256,7 +256,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _write(self, cycle: SmallCycle, page: Page) -> None:
         if cycle.disconnected:
             return
-        fixed = json_lines(page.body)
+        fixed = json_lines(page.body) + page.lines
         headers = self.server_state.default_headers + page.headers
         head, cycle.keep_alive = head_bytes(page.status, headers, cycle.keep_alive, fixed)
         self.transport.write(head + page.body)

@@ -67,6 +67,16 @@ def histogram_samples(names: Sequence[str], cells: Mapping[tuple[str, ...], Hist
     return samples
 
 
+def counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], float]) -> Family:
+    """Return a counter's family; see `counter_samples`."""
+    return Family(name, "counter", text, counter_samples(labels, counts))
+
+
+def histogram(name: str, text: str, labels: tuple[str, ...], cells: Mapping[tuple[str, ...], Histogram]) -> Family:
+    """Return a histogram's family; see `histogram_samples`."""
+    return Family(name, "histogram", text, histogram_samples(labels, cells))
+
+
 def render(families: Iterable[Family]) -> bytes:
     """Write families in the Prometheus text format 0.0.4."""
     lines: list[str] = []

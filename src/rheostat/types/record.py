@@ -34,11 +34,11 @@ class InputSummary(Struct, frozen=True, omit_defaults=True, gc=False):
     changed: bool = False  # characters that cannot be stored were replaced
 
 
-class RouteRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION, gc=False):
+class RouteRecord(Struct, frozen=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION, gc=False):
     """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
 
     `status` is ok, degraded (a lighter model, the preset, or for the router itself the default model answered), error,
-    rejected (the client's fault), or cancelled (the client left).
+    rejected (the client's fault), or cancelled (the client left). Records are made by position: a new field goes to the end.
     """
 
     id: str

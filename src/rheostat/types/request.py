@@ -10,7 +10,7 @@ from msgspec import Struct
 from rheostat.types.priority import Priority
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True):
     """One question to the pool, parsed once at the edge.
 
     `data` is what the models see (text, or a mapping of features). `text` is the part of it that rules and text signals
