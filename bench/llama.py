@@ -23,6 +23,7 @@ import xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.hostnames, params.port = sys.argv[1], ["127.0.0.1"], 0
 params.n_ctx, params.n_parallel, params.warmup = int(sys.argv[2]) * int(sys.argv[4]), int(sys.argv[4]), False
+params.chat_template = sys.argv[5]
 params.api_keys = [sys.argv[3]] if sys.argv[3] else []
 params.n_batch = params.n_ubatch = 64
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
@@ -45,9 +46,12 @@ def installed() -> bool:
 
 
 @contextmanager
-def served(context: int = 512, key: str = "", parallel: int = 1) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve the model with `context` tokens for each of `parallel` requests; gives the server's root URL and its process."""
-    command = [sys.executable, "-c", _SERVE, str(model_file()), str(context), key, str(parallel)]
+def served(
+    context: int = 512, key: str = "", parallel: int = 1, file: Path | None = None, template: str = ""
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve the model (or another `file`, with its own chat template or this one), with `context` tokens for each of
+    `parallel` requests; gives the server's root URL and its process."""
+    command = [sys.executable, "-c", _SERVE, str(file or model_file()), str(context), key, str(parallel), template]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
     too_late = threading.Timer(_PATIENCE_S, process.kill)  # ends the wait for a line that never comes

@@ -12,7 +12,16 @@ from msgspec import Meta, Raw
 from rheostat.backends.asking import Asking
 from rheostat.backends.chat_prompt import messages
 from rheostat.backends.chat_relay import relayed
-from rheostat.backends.continuing import Continues, completion_pages, continued, continued_fields, prompted, seam, templated
+from rheostat.backends.continuing import (
+    Continues,
+    asking_chances,
+    completion_pages,
+    continued,
+    continued_fields,
+    prompted,
+    seam,
+    templated,
+)
 from rheostat.backends.endpoint import EndpointSettings
 from rheostat.backends.openai import answer_each
 from rheostat.backends.price import Price
@@ -146,6 +155,7 @@ class ChatCompleter:
                 fields = prompted(fields, await template.ask(templated(fields), timeout_s), told)
             else:
                 fields = continued_fields(fields, told, self._continues)
+            fields = asking_chances(fields, row.chances)
             async with aclosing(page.stream(msgspec.json.encode(fields), timeout_s)) as data:
                 await anext(data)
                 async with aclosing(continued(data, row, tail, self._name)) as found:

@@ -79,6 +79,15 @@ def prompted(fields: Mapping[str, Raw], said: Any, begins: str) -> dict[str, Raw
     return {**{name: value for name, value in fields.items() if name != "messages"}, "prompt": Raw(encode(prompt + begins))}
 
 
+def asking_chances(fields: Mapping[str, Raw], chances: int) -> dict[str, Raw]:
+    """Return the body with token chances asked for, as its page takes that."""
+    if not chances:
+        return dict(fields)
+    if "prompt" in fields:
+        return {**fields, "logprobs": Raw(b"%d" % chances)}
+    return {**fields, "logprobs": Raw(b"true"), "top_logprobs": Raw(b"%d" % chances)}
+
+
 class Seam:
     """Takes what a model adds to an answer; `feed` returns what is new to whoever has the beginning.
 
@@ -105,6 +114,7 @@ class Added:
         self.tokens = 0
         self.finish: str | None = None
         self.usage: Mapping[str, Any] | None = None
+        self.chances: list[Any] = []
         self._row = row
         self._seam = Seam(tail)
 
@@ -112,6 +122,8 @@ class Added:
         """Return what the chunk adds; after the last of it there is a `finish`."""
         new = self._seam.feed(chunk.text)
         self.tokens += max(len(chunk.tokens), bool(chunk.text))
+        if self._row.chances:
+            self.chances.extend(chunk.tokens)
         before = len(self.text)
         self.text += new
         self.finish = chunk.finish
@@ -130,7 +142,8 @@ class Added:
             "completion_tokens": self.tokens,
         }
         message = {"role": "assistant", "content": whole}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish}
+        told = {"content": self.chances} if self.chances else None
+        choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": self.finish}
         said = {"object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
         return Prediction(whole, None, None, msgspec.json.encode(said))
 

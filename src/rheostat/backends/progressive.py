@@ -17,10 +17,11 @@ class ProgressiveModel(JointSettings, frozen=True, kw_only=True, forbid_unknown_
     """`fast` begins the answer to a streamed conversation, and `strong` takes it over: at the first end of a sentence, a
     `line` or a `block` (`at`; fenced code is one block) where it is ready, it goes on with the text that was sent.
 
-    With `ahead` the strong model reads the conversation while the fast one begins, and is ready when it has: this costs a
-    token of it, and where its server keeps no prompts, the conversation twice. Without it the strong model is ready at
-    once, and reads everything when it takes over. The fast model's own end is a border, too: the strong one may add to it.
-    When the strong model fails, the fast one goes on; when the fast one fails, the strong one takes over where it stopped.
+    With `ahead` the strong model reads the conversation as soon as the fast one has begun, and is ready when it has: this
+    costs a token of it, and where its server keeps no prompts, the conversation twice. Without it the strong model is ready
+    at once, and reads everything when it takes over. The fast model's own end is a border, too: the strong one may add to
+    it. When the strong model fails, the fast one goes on; when the fast one fails, the strong one takes over where it
+    stopped.
 
     Who does not stream gets the answer of the strong model alone, as does who wants tools, a format, several choices or
     chances.
@@ -61,7 +62,7 @@ class Progressive(Joint):
 
     async def _written(self, writing: Writing) -> AsyncGenerator[Piece]:
         ready = [] if self._ahead else [True]
-        ahead = asyncio.ensure_future(writing.warm(self._strong, ready)) if self._ahead else None
+        ahead: asyncio.Task[None] | None = None
         borders = Borders(self._at)
 
         def until(added: str) -> int | None:
@@ -71,12 +72,14 @@ class Progressive(Joint):
         try:
             async with aclosing(writing.go_on(self._fast, "begins", until)) as pieces:
                 async for piece in pieces:
+                    if self._ahead and ahead is None:  # not before: both may have to share a machine
+                        ahead = asyncio.ensure_future(writing.warm(self._strong, ready))
                     yield piece
             began = writing.failure is None
             finish = writing.finish
             if ahead is not None:
                 await ahead
-            if began and not ready[0]:
+            if began and ready and not ready[0]:
                 return  # the fast model has written it all
             async with aclosing(writing.go_on(self._strong, "takes over")) as pieces:
                 async for piece in pieces:

@@ -21,6 +21,7 @@ from rheostat.cli.ope import ope
 from rheostat.cli.predict import predict
 from rheostat.cli.profile import profile
 from rheostat.cli.quantize import quantize
+from rheostat.cli.relay import app as relay_app
 from rheostat.cli.replay import replay
 from rheostat.cli.report import report
 from rheostat.cli.retune import retune
@@ -53,5 +54,6 @@ for panel, verbs in PANELS:
     for verb in verbs:
         app.command(rich_help_panel=panel)(verb)
 app.add_typer(train_app, name="train", rich_help_panel="Decide from data")
+app.add_typer(relay_app, name="relay", rich_help_panel="Decide from data")
 app.add_typer(weights_app, name="weights", rich_help_panel="Weights")
 app.add_typer(delta_app, name="delta", rich_help_panel="Weights")

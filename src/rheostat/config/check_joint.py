@@ -17,19 +17,17 @@ def check_joint(draft: Draft) -> None:
         for field in model.parts:
             part = getattr(model, field)
             draft.exists(f"models.{name}.{field}", part, draft.models, "model")
-            if isinstance(other := draft.models.get(part), ModelSettings) and (why := _hindrance(other)):
+            if isinstance(other := draft.models.get(part), ModelSettings) and (why := hindrance(other)):
                 draft.wrong(f"models.{name}.{field}", f"`{part}` {why}")
 
 
-def _hindrance(part: ModelSettings) -> str:
+def hindrance(part: ModelSettings) -> str:
     """Say why a model cannot be a part; empty when it can."""
     kind = part.__struct_config__.tag
     if isinstance(part, JointSettings):
         return "is made of others itself: name the models that write"
-    if kind not in ("chat", "gguf") or part.labels:
-        return (
-            "writes no text that it could hand over: name one of `backend: chat`, or of `backend: gguf` without labels"
-        )
+    if kind not in ("chat", "gguf", "mixture") or part.labels:
+        return "writes no text that it could hand over: name one of `backend: chat`, or of `backend: gguf` without labels"
     if part.stream is None:
         return "gives whole answers only: set its `stream: {}`"
     if kind == "chat" and not getattr(part, "continues", ""):

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from rheostat.pool import Model
     from rheostat.pool.backend import Piece, Row
 
+_TRIES = 2
+
 
 class Inner:
     """Asks the models of a pool by name; breakers, places, limits of streams and costs are theirs, as when a policy asks.
 
-    Nobody is tried twice: whoever asks can go on with another part.
+    One that fails before its first piece is tried once more, within its retry budget: once an answer has begun, nobody
+    above this can try again.
     """
 
     def __init__(self, models: Mapping[str, Model], clock: Clock) -> None:
@@ -39,7 +42,7 @@ class Inner:
         request = Request(id=str(uuid_utils.uuid7()), data=row, received=now, deadline=now + timeout_s)
         model, outlet = self._models[name], Outlet()
         progress = Progress(model)
-        task = asyncio.ensure_future(self._executor.run(model, request, 1, 0.0, outlet, progress))
+        task = asyncio.ensure_future(self._executor.run(model, request, _TRIES, 0.0, outlet, progress))
         task.add_done_callback(lambda _: outlet.close())
         try:
             while (piece := await outlet.take()) is not None:

@@ -22,19 +22,23 @@ class Begun(Chat):
     """A conversation and `said`, the beginning of its answer ("": nothing yet).
 
     A model that is asked this streams only what it adds; its reply is the whole answer, beginning with `said`. It adds up to
-    `room` tokens (None: as many as it likes), and no more once `until` says that this is enough.
+    `room` tokens (None: as many as it likes), and no more once `until` says that this is enough. With `chances` its
+    completion tells those of the tokens that were added, and of so many alternatives to each.
     """
 
-    __slots__ = ("room", "said", "until")
+    __slots__ = ("chances", "room", "said", "until")
 
-    def __init__(self, fields: Mapping[str, Raw], said: str, room: int | None = None, until: Until | None = None) -> None:
+    def __init__(
+        self, fields: Mapping[str, Raw], said: str, room: int | None = None, until: Until | None = None, chances: int = 0
+    ) -> None:
         super().__init__(fields)
         self.said = said
         self.room = room
         self.until = until
+        self.chances = chances
 
 
-def begun(row: Any, said: str, room: int | None = None, until: Until | None = None) -> Begun:
+def begun(row: Any, said: str, room: int | None = None, until: Until | None = None, chances: int = 0) -> Begun:
     """Return the conversation `row` (or the one that a text or mapping opens) with the beginning of its answer.
 
     Everything that the client asked for stays, but what makes no sense of a part: how it streams, several choices, chances.
@@ -48,11 +52,11 @@ def begun(row: Any, said: str, room: int | None = None, until: Until | None = No
         text = text_of(row)
         if not text:
             raise ValueError("a row without a text is no conversation")
-        fields = {"messages": Raw(msgspec.json.encode([{"role": "user", "content": text}]))}
+        fields = {"messages": Raw(msgspec.json.encode([{"role": "user", "content": str(text)}]))}
     if room is not None:
         name = next((name for name in reversed(_ROOM) if name in fields), _ROOM[0])
         fields[name] = Raw(b"%d" % room)
-    return Begun(fields, said, room, until)
+    return Begun(fields, said, room, until, chances)
 
 
 def room_of(row: Any) -> int | None:
