@@ -5,6 +5,7 @@ from rheostat.backends.check import ContractReport, check_contract, check_remote
 from rheostat.backends.gguf import GgufModel
 from rheostat.backends.http import HttpModel
 from rheostat.backends.inference import InferenceModel
+from rheostat.backends.mixture import MixtureModel
 from rheostat.backends.onnx import OnnxModel
 from rheostat.backends.openai import OpenAIModel
 from rheostat.backends.progressive import ProgressiveModel
@@ -22,6 +23,7 @@ BACKENDS: dict[str, type[ModelSettings]] = {
     "gguf": GgufModel,
     "http": HttpModel,
     "inference_protocol": InferenceModel,
+    "mixture": MixtureModel,
     "onnx": OnnxModel,
     "openai": OpenAIModel,
     "progressive": ProgressiveModel,

@@ -18,7 +18,7 @@ from rheostat.errors import ConfigError, MissingExtra, Problem
 from rheostat.pool.memory import ceilings
 from rheostat.resilience.residency import MemorySettings
 
-_CONTEXT = 2048
+CONTEXT = 2048
 
 
 class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gguf"):
@@ -84,7 +84,7 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         except ValueError as error:
             raise _refusal("file", f"{self.file}: {error}") from error
         context = self._context_of(facts)
-        _check_memory(self.file, facts, context * self.parallel)
+        check_memory(self.file, facts, context * self.parallel)
         if not self.template and not facts.has_template:
             told = f"{self.file} brings no chat template, as base models do not: name a file with one in Jinja"
             raise _refusal("template", told)
@@ -97,7 +97,7 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         return GgufClassifier(engine, self, context, labels) if labels else GgufWriter(engine, self, context)
 
     def _context_of(self, facts: GgufFacts) -> int:
-        context = self.context or min(facts.context or _CONTEXT, _CONTEXT)
+        context = self.context or min(facts.context or CONTEXT, CONTEXT)
         if facts.context and context > facts.context:
             raise _refusal("context", f"{self.file} was trained for {facts.context} tokens, got {context}")
         if not self.labels and self.max_tokens >= context:
@@ -114,7 +114,7 @@ class GgufModel(ChatSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise _refusal("template", f"{self.template} cannot be read: {error}") from error
 
 
-def _check_memory(file: str, facts: GgufFacts, tokens: int) -> None:
+def check_memory(file: str, facts: GgufFacts, tokens: int) -> None:
     """Refuse what would fill the memory, as the system would end the process for it."""
     try:
         free = min(each.limit - each.used() for each in ceilings(MemorySettings()))

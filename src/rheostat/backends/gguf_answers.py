@@ -29,7 +29,7 @@ _ALTERNATIVES = 64  # other tokens whose chances come with each: most labels are
 _TRIAL_TOKENS = 4
 
 
-class _Trial(str):
+class Trial(str):
     """A text that is answered with a few tokens, as it only tries the model."""
 
 
@@ -85,7 +85,7 @@ class GgufAnswerer(ABC):
         return self._engine.begin(partial(self._answer, row))
 
     def _body(self, row: Row, room: int, **more: Any) -> Mapping[str, Any]:
-        return {"messages": _conversation(self._system, row), "max_tokens": room, "logprobs": True, **more}
+        return {"messages": conversation(self._system, row), "max_tokens": room, "logprobs": True, **more}
 
     def _held(self, said: Chunk, room: int) -> None:
         """Refuse a prompt that leaves no `room` for the answer, as soon as its length is known.
@@ -141,7 +141,7 @@ class GgufWriter(GgufAnswerer):
 
     def __init__(self, engine: Engine, settings: GgufModel, context: int) -> None:
         super().__init__(engine, settings, context, None)
-        self.probes = (_Trial("Say hello."),)
+        self.probes = (Trial("Say hello."),)
 
     async def astream(self, row: Row, timeout_s: float) -> AsyncIterator[Piece]:
         """Yield the answer to one row as it is written.
@@ -156,7 +156,7 @@ class GgufWriter(GgufAnswerer):
             loop.call_soon_threadsafe(came.put_nowait, piece)
 
         turn = self._engine.begin(partial(self._write, row, tell))
-        turn.future.add_done_callback(lambda _: _told_end(tell))
+        turn.future.add_done_callback(lambda _: told_end(tell))
         try:
             async with asyncio.timeout(None if math.isinf(timeout_s) else timeout_s):
                 while (piece := await came.get()) is not None:
@@ -177,7 +177,7 @@ class GgufWriter(GgufAnswerer):
         settings = self._settings
         wanted = room_of(row)
         room = settings.max_tokens if wanted is None else min(wanted, settings.max_tokens)
-        if isinstance(row, _Trial):
+        if isinstance(row, Trial):
             room = min(_TRIAL_TOKENS, room)
         asked = {"temperature": settings.temperature, "seed": settings.seed, "stop": (*settings.stop, *stops_of(row)),
                  "top_logprobs": max(2, NEEDED[settings.confidence])}  # fmt: skip
@@ -244,7 +244,7 @@ class _EnoughError(Exception):
     """The answer is to end here."""
 
 
-def _conversation(system: str, row: Row) -> Sequence[Mapping[str, Any]]:
+def conversation(system: str, row: Row) -> Sequence[Mapping[str, Any]]:
     """Return the messages that are asked: a conversation as it is, below the system prompt where it has none of its own."""
     if not isinstance(row, Chat):
         return messages(system, row)
@@ -266,6 +266,6 @@ async def _awaited(turn: Turn[Reply]) -> Reply:
         return error
 
 
-def _told_end(tell: Callable[[None], None]) -> None:
+def told_end(tell: Callable[[None], None]) -> None:
     with contextlib.suppress(RuntimeError):  # its event loop is closed: nobody listens
         tell(None)

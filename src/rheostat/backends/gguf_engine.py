@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from rheostat.backends.chat_stream import told_error
-from rheostat.backends.gguf_socket import answer_tokens, engine_socket
+from rheostat.backends.gguf_socket import answer_tokens, chat_tokens, engine_socket
 from rheostat.errors import ModelError
 
 T = TypeVar("T")
@@ -47,17 +48,29 @@ class Engine:
     Args:
         chat: one chat as they will be asked, to try the template on.
         answers: texts that may follow it; `answers` holds their tokens.
+        pages: whether it is asked for the tokens of chats later, and so keeps its socket.
 
     Raises:
         ValueError: it cannot be opened, or an answer cannot be scored; the message says why.
     """
 
-    def __init__(self, settings: EngineSettings, chat: Sequence[Mapping[str, Any]], answers: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        chat: Sequence[Mapping[str, Any]],
+        answers: Sequence[str] = (),
+        *,
+        pages: bool = False,
+    ) -> None:
         self.closed = False
         self._pid = os.getpid()
-        with engine_socket() as path:  # llama.cpp insists on one; afterwards it leads nowhere
-            self._server = _served(settings, path)
-            self.answers = answer_tokens(path, chat, answers)
+        self._socket = ExitStack()
+        with self._socket:  # llama.cpp insists on one; afterwards it leads nowhere
+            self._path = self._socket.enter_context(engine_socket())
+            self._server = _served(settings, self._path)
+            self.answers = answer_tokens(self._path, chat, answers)
+            if pages:
+                self._socket = self._socket.pop_all()
         self._entry = threading.Lock()
         self._line: SimpleQueue[Turn[Any] | None] = SimpleQueue()
         self._threads = [
@@ -86,8 +99,19 @@ class Engine:
             self._line.put(turn)
         return turn
 
-    def ask(self, turn: Turn[Any], body: Mapping[str, Any], hear: Callable[[Chunk], None]) -> None:
-        """See `Turn.ask`."""
+    def tokens(self, chat: Sequence[Mapping[str, Any]], said: str) -> tuple[int, ...]:
+        """Return the tokens of a chat and the beginning of its answer; only with `pages`.
+
+        Raises:
+            ModelError: `input_refused`: the chat template refuses it.
+        """
+        try:
+            return chat_tokens(self._path, chat, said)
+        except ValueError as error:
+            raise (_closed() if self.closed else ModelError("input_refused", str(error))) from None
+
+    def ask(self, turn: Turn[Any], body: Mapping[str, Any], hear: Callable[[Chunk], None], *, plain: bool = False) -> None:
+        """See `Turn.ask` and `Turn.complete`."""
         failure: list[BaseException] = []
 
         def told(data: bytes) -> bool:
@@ -105,8 +129,8 @@ class Engine:
 
         try:
             if not turn.stopped and not self.closed:
-                asked = {**body, "stream": True, "return_progress": True}
-                self._server.handle_chat_completions(msgspec.json.encode(asked), told)
+                asked = msgspec.json.encode({**body, "stream": True, "return_progress": True})
+                (self._server.handle_completions if plain else self._server.handle_chat_completions)(asked, told)
         except ValueError as error:
             raise ModelError("input_refused", f"llama.cpp refuses the request: {error}") from None
         except RuntimeError as error:
@@ -125,6 +149,7 @@ class Engine:
             for thread in self._threads:
                 thread.join()
         self._server = None
+        self._socket.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_at_exit"):
@@ -161,6 +186,10 @@ class Turn(Generic[T]):
             ModelError: the engine refused it, or it was stopped.
         """
         self._engine.ask(self, {**body, "id_slot": self._slot}, hear)
+
+    def complete(self, body: Mapping[str, Any], hear: Callable[[Chunk], None]) -> None:
+        """Ask for a completion of a prompt; as `ask`."""
+        self._engine.ask(self, {**body, "id_slot": self._slot}, hear, plain=True)
 
     def stop(self) -> None:
         """End it soon: work that has not begun never does, and a computation stops after the next token."""

@@ -9,10 +9,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import xxhash
+
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _KEPT = 64  # numbers of an array that are kept; longer ones are those of a vocabulary
 _MANY = 1 << 24
+_VOCABULARY = "its tokens"  # no key of a file has a space
+_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
@@ -24,13 +28,16 @@ _BLOCKS = {
 
 class GgufFacts(NamedTuple):
     """What the file says of its model. `context` is what it was trained for in tokens, 0 when it does not say so;
-    `token_bytes` is what one token of context takes in the cache of keys and values, 0 when that cannot be known."""
+    `token_bytes` is what one token of context takes in the cache of keys and values, 0 when that cannot be known;
+    `vocabulary` is a hash of its tokens in their order, `ends` are the tokens that end an answer."""
 
     architecture: str
     size: int
     context: int
     token_bytes: int
     has_template: bool
+    vocabulary: str = ""
+    ends: tuple[int, ...] = ()
 
 
 class _Reader:
@@ -107,7 +114,10 @@ def _facts(reader: _Reader) -> GgufFacts:
         key = reader.text()
         if key in said:
             raise ValueError(f"it says `{key}` twice")
-        said[key] = reader.value(reader.number("<I"))
+        kind, start = reader.number("<I"), reader.at
+        said[key] = reader.value(kind)
+        if key == "tokenizer.ggml.tokens":
+            said[_VOCABULARY] = xxhash.xxh3_128_hexdigest(memoryview(reader.data)[start : reader.at])
     _complete(reader, tensors, said)
     return _told(said, len(reader.data))
 
@@ -154,4 +164,6 @@ def _told(said: Mapping[str, Any], size: int) -> GgufFacts:
     shared = said.get(f"{architecture}.attention.head_count_kv", heads)
     pairs = sum(shared) if isinstance(shared, list) else shared * layers if isinstance(shared, int) else 0
     template = bool(said.get("tokenizer.chat_template"))
-    return GgufFacts(architecture, size, count("context_length"), 2 * keys * pairs, template)
+    ends = tuple(said[key] for key in _ENDS if isinstance(said.get(key), int))
+    vocabulary = said.get(_VOCABULARY, "")
+    return GgufFacts(architecture, size, count("context_length"), 2 * keys * pairs, template, vocabulary, ends)

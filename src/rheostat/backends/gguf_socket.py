@@ -43,6 +43,16 @@ def answer_tokens(path: str, chat: Sequence[Mapping[str, Any]], answers: Sequenc
     return tuple(found)
 
 
+def chat_tokens(path: str, chat: Sequence[Mapping[str, Any]], said: str) -> tuple[int, ...]:
+    """Return the tokens of a chat and of the beginning of its answer.
+
+    Raises:
+        ValueError: the chat template refuses the chat.
+    """
+    prompt = str(_page(path, "/apply-template", {"messages": chat})["prompt"])
+    return tuple(token["id"] for token in _tokens(path, prompt + said))
+
+
 def _tokens(path: str, text: str, *, special: bool = True) -> list[dict[str, Any]]:
     asked = {"content": text, "add_special": special, "parse_special": special, "with_pieces": True}
     return list(_page(path, "/tokenize", asked)["tokens"])
