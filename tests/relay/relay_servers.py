@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,10 +13,17 @@ from typing import Any
 
 class Scripted:
     """`write` is given the body and yields texts (a token each) or bytes (sent as they are); `asked` has every body, `cut`
-    counts those whose client left before the end."""
+    counts those whose client left before the end, and `sure` is the chance of every token where chances are asked for."""
 
-    def __init__(self, write: Callable[[Any], Iterable[str | bytes]], *, usage: bool = True, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        write: Callable[[Any], Iterable[str | bytes]],
+        *,
+        usage: bool = True,
+        sure: Callable[[Any], float] | None = None,
+    ) -> None:
         self.write = write
+        self.sure = sure
         self.asked: list[Any] = []
         self.pages: list[str] = []
         self.cut = 0
@@ -61,8 +68,8 @@ class Scripted:
                             finish = "length"
                             break
                         written += 1
-                        self.send(event(part, None, plain))
-                        time.sleep(pause_s)
+                        sure = outer.sure(body) if outer.sure is not None and body.get("logprobs") else None
+                        self.send(event(part, None, plain, sure))
                     self.send(event(None, finish, plain))
                     if usage:
                         told = {"prompt_tokens": 9, "completion_tokens": written, "total_tokens": 9 + written}
@@ -88,8 +95,11 @@ class Scripted:
         self.server.server_close()
 
 
-def event(text: str | None, finish: str | None, plain: str = "") -> bytes:
+def event(text: str | None, finish: str | None, plain: str = "", sure: float | None = None) -> bytes:
     said: dict[str, Any] = {"index": 0, "finish_reason": finish}
+    if sure is not None:
+        top = [{"token": text, "logprob": math.log(sure)}, {"token": "?", "logprob": math.log(1.0 - sure)}]
+        said["logprobs"] = {"content": [{**top[0], "top_logprobs": top}]}
     if plain:
         said["text"] = text or ""
     else:

@@ -153,6 +153,10 @@ def _outcome(outcome: Outcome) -> list[str]:
             best = sorted(prediction.scores.items(), key=lambda item: -item[1])[:4]
             more = ", ..." if len(prediction.scores) > len(best) else ""
             lines.append("    scores: " + ", ".join(f"{label!r} {score:.4f}" for label, score in best) + more)
+        for span in prediction.spans:
+            ended = f", {span.failure}" if span.failure else ""
+            spent = f"{_ms(span.elapsed_s)}, cost {_number(span.cost)}"
+            lines.append(f"    {span.model} ({span.why}): {span.tokens} tokens{ended}; {spent}")
     elif failure is not None and failure.kind == "cancelled":
         lines = [f"  {name}{version}: {failure.message or 'cut off'}; {spent}"]
     else:
