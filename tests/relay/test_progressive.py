@@ -152,7 +152,16 @@ def test_who_does_not_stream_or_wants_what_cannot_be_handed_over_gets_the_strong
         assert heard.served is not None
         assert heard.served.record.cost == 10
         tools = [{"type": "function", "function": {"name": "f"}}]
-        for more in ({"tools": tools}, {"response_format": {"type": "json_object"}}, {"n": 2}, {"logprobs": True}):
+        picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}]
+        prefilled = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "Well"}]
+        for more in (
+            {"tools": tools},
+            {"messages": picture},
+            {"messages": prefilled},
+            {"response_format": {"type": "json_object"}},
+            {"n": 2},
+            {"logprobs": True},
+        ):
             heard = ask(tmp_path, text, chat(**more))
             assert heard.spans[0][:1] == ("strong",)
         assert not one.asked

@@ -14,6 +14,7 @@ from rheostat.errors import ConfigError, ModelError, Problem
 from rheostat.pool.backend import ModelSettings, Piece, Reply, Row
 from rheostat.resilience.stream import StreamLimits
 from rheostat.types import Chat, Failure, Prediction
+from rheostat.types.ability import needs_of
 
 LONGEST_S = 3600.0
 """How long a part may take where nothing else bounds it."""
@@ -126,12 +127,13 @@ class Joint:
 
 
 def is_alone(row: Row) -> bool:
-    """Whether only one model can answer: calls of tools, forms of answers, several choices and token chances are not
-    handed over in the middle."""
+    """Whether only one model can answer: calls of tools, pictures, forms of answers, several choices and token chances are
+    not handed over in the middle, and neither is an answer that the client itself has begun."""
     if not isinstance(row, Chat):
         return False
     several = row.asks("n")
-    return bool(row["tools"] or row["format"] or row.asks("logprobs") or (isinstance(several, int) and several > 1))
+    begun_already = row["messages"][-1]["role"] == "assistant"
+    return bool(needs_of(row) or row.asks("logprobs") or (isinstance(several, int) and several > 1) or begun_already)
 
 
 def _handed_on(writing: Writing) -> Piece:

@@ -23,8 +23,8 @@ class ProgressiveModel(JointSettings, frozen=True, kw_only=True, forbid_unknown_
     it. When the strong model fails, the fast one goes on; when the fast one fails, the strong one takes over where it
     stopped.
 
-    Who does not stream gets the answer of the strong model alone, as does who wants tools, a format, several choices or
-    chances.
+    Who does not stream gets the answer of the strong model alone, as does who sends pictures, or wants tools, a format,
+    several choices or chances.
     """
 
     fast: str

@@ -21,8 +21,8 @@ class RelayModel(JointSettings, frozen=True, kw_only=True, forbid_unknown_fields
     `rheostat relay calibrate`), `small` writes the rest of it, up to `most` tokens; then the strong one goes on.
 
     Each model is told the whole text so far, in its own chat template. When the small model fails, the strong one writes the
-    rest alone; when the strong one fails after it began, the small one ends the answer. Who wants tools, a format, several
-    choices or chances gets the answer of the strong model alone.
+    rest alone; when the strong one fails after it began, the small one ends the answer. Who sends pictures, or
+    wants tools, a format, several choices or chances, gets the answer of the strong model alone.
 
     Source of the idea: RelayGen (arXiv 2602.06454).
     """
