@@ -17,6 +17,7 @@ from rheostat.clock import Clock, SystemClock
 from rheostat.config import Config, Loaded, RecordSettings, RouteSettings
 from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Lane, Plan
+from rheostat.engine.fitting import Summarising
 from rheostat.engine.inner import bind, unusable
 from rheostat.engine.journey import Route
 from rheostat.errors import ConfigError, Problem, RheostatError
@@ -28,6 +29,7 @@ from rheostat.pool import Model, Pool
 from rheostat.pool.residency import Residency
 from rheostat.pool.stamp import Stamp, stamp
 from rheostat.resilience.spend import spends_of
+from rheostat.sessions.settings import RouteSession
 from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
@@ -183,7 +185,15 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
         is_chat=loaded.config.task == "chat",
+        session=settings.session,
+        summarising=_summarising(settings.session),
     )
+
+
+def _summarising(session: RouteSession | None) -> Summarising | None:
+    if session is None or session.summary_by is None:
+        return None
+    return Summarising(session.summary_by, session.summary_tokens)
 
 
 def _question(

@@ -3,7 +3,7 @@
 RheostatError
 ├── ClientError            the caller's fault: final, never retried, harms no model
 │   ├── BadRequest 400 ├── Unauthorized 401 ├── Forbidden 403 ├── NotFound 404
-│   ├── Unsupported 400
+│   ├── Unsupported 400 ├── Conflict 409
 │   ├── TooLarge 413   ├── UnsupportedType 415
 │   └── TooMany 429
 ├── ConfigError            the operator's file is wrong; carries every problem found
@@ -12,6 +12,7 @@ RheostatError
 ├── StoreError             a file or database of records cannot be used
 ├── WeightsError           a file of weights, a delta or a store of them cannot be used
 ├── Overloaded 503         no room now; says when to come back
+│   └── SessionsAway       what was said before cannot be read or kept now
 ├── DeadlineExceeded 504   the request's own time is over
 ├── NoAnswer 502           every model and every rung of the ladder failed
 └── ModelError             one try at one model failed; its `kind` says how (see FAILURES)
@@ -103,6 +104,13 @@ class NotFound(ClientError):
 
     status = 404
     type = "not_found"
+
+
+class Conflict(ClientError):
+    """Another request has what this one needs for itself; it may come again when that has ended."""
+
+    status = 409
+    type = "conflict"
 
 
 class TooLarge(ClientError):
@@ -197,6 +205,12 @@ class Overloaded(RheostatError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class SessionsAway(Overloaded):
+    """What was said before cannot be read or kept now, and an answer without it would be another one."""
+
+    type = "sessions_unavailable"
 
 
 class DeadlineExceeded(RheostatError):

@@ -17,11 +17,13 @@ from rheostat.build import Wiring, build, open_caching, open_recorder, unchanged
 from rheostat.clock import Clock, SystemClock
 from rheostat.completing import Completing
 from rheostat.config import Config, Loaded, load_config
+from rheostat.config.check_fixed import check_fixed
+from rheostat.conversing import open_conversing
 from rheostat.engine.caching import Caching
 from rheostat.engine.engine import Engine, Plan, Served
 from rheostat.engine.prober import Prober
 from rheostat.engine.stream import Outlet, Stream
-from rheostat.errors import BadRequest, ConfigError, NotFound, Problem, RheostatError
+from rheostat.errors import BadRequest, ConfigError, NotFound, RheostatError
 from rheostat.gauges import register_gauges
 from rheostat.resilience.holds import Holds
 from rheostat.results.result import Result
@@ -61,6 +63,7 @@ class Router:
         self.completing: Completing | None = None
         if results.path is not None:
             self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
+        self.conversing = open_conversing(wiring.loaded, clock, masker, lambda: self.plan, self.engine, self.serve)
         register_gauges(self, wiring.residency)
 
     @classmethod
@@ -134,6 +137,8 @@ class Router:
         plan = self._wiring.plan
         lane = plan.lanes.get(route)
         if lane is not None:
+            if lane.session is not None:
+                return False
             caching = self.caching
             if lane.route.fallback.later or (lane.cache is not None and (caching.shared is not None or caching.flights)):
                 return False  # something is written down, looked up elsewhere, or waited for
@@ -197,6 +202,8 @@ class Router:
 
         Where the route has `later`, a request that no model answered may be completed later: `Served.promise` says so.
         """
+        if self.conversing is not None and self.conversing.wants(request):
+            return await self.conversing.serve(request, outlet)
         wiring = self._wiring
         key = id(wiring)
         users = self._users
@@ -270,7 +277,7 @@ class Router:
                 if unchanged(loaded, self._wiring):
                     self.last_error = None
                     return True
-                self._check_fixed(loaded)
+                check_fixed(loaded, self._wiring.loaded)
                 fresh = await build(loaded, self._wiring)
             except RheostatError as error:
                 self.last_error = self.masker.mask(str(error))
@@ -295,24 +302,6 @@ class Router:
             if not self._users.get(id(old)):
                 await self._close_retired(id(old))
             return True
-
-    def _check_fixed(self, loaded: Loaded) -> None:
-        """What is bound at start cannot change by reload: saying so beats ignoring it."""
-        now, then = loaded.config, self._wiring.loaded.config
-        fixed = (
-            ("records", now.records != then.records),
-            ("admin", now.admin != then.admin),
-            ("server.host", now.server.host != then.server.host),
-            ("server.port", now.server.port != then.server.port),
-            ("server.grpc_port", now.server.grpc_port != then.server.grpc_port),
-            ("holds", now.holds != then.holds),
-            ("cache", now.cache != then.cache),
-            ("results", now.results != then.results),
-            ("memory", now.memory != then.memory),
-        )
-        changed = [name for name, differs in fixed if differs]
-        if changed:
-            raise ConfigError([_restart_needed(name, loaded.lines.get(name)) for name in changed], loaded.path)
 
     async def _close_retired(self, key: int) -> None:
         wiring = self._retired.pop(key)
@@ -358,6 +347,7 @@ class Router:
             "routes": {name: lane.policy_version for name, lane in self._wiring.plan.lanes.items()},
             "models": models,
             "cache": self.caching.status(),
+            "sessions": self.conversing.status() if self.conversing is not None else None,
             "results": self.completing.later.status() if self.completing is not None else None,
             "recorder": self.recorder.stats(),
         }
@@ -377,6 +367,8 @@ class Router:
             await self._close_retired(key)
         for model in self._wiring.plan.pool.models.values():
             await model.aclose()
+        if self.conversing is not None:
+            await self.conversing.aclose()
         if self.caching.shared is not None:
             await self.caching.shared.aclose()
         await asyncio.to_thread(self.recorder.close)
@@ -390,7 +382,3 @@ class Router:
         if record.status == "degraded" and record.fallback_reason.startswith("router_unavailable"):
             self.metrics.count_router_error("router_unavailable")
             _log.warning("request %s: %s", record.id, self.masker.mask(record.fallback_reason))
-
-
-def _restart_needed(name: str, line: int | None) -> Problem:
-    return Problem(name, line, "cannot change while serving; restart the gateway to change it")

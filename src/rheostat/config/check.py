@@ -15,6 +15,7 @@ from rheostat.config.check_joint import check_joint
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
+from rheostat.config.check_sessions import check_sessions
 from rheostat.config.check_workers import check_workers
 from rheostat.config.draft import Draft, nearest
 from rheostat.errors import Problem
@@ -56,6 +57,7 @@ def check(draft: Draft) -> list[Problem]:
     check_batching(draft)
     check_workers(draft)
     check_chat(draft)
+    check_sessions(draft)
     check_joint(draft)
     _general(draft)
     check_access(draft)

@@ -37,6 +37,7 @@ from rheostat.resilience.retry import RetryBudgetSettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.resilience.stream import StreamLimits
 from rheostat.results.settings import ResultSettings, WebhookSettings
+from rheostat.sessions.settings import RouteSession, SessionRedis, SessionSettings
 from rheostat.signals import FEATURES
 from rheostat.types.duration import Duration
 
@@ -116,6 +117,7 @@ def reference(parts: Parts | None = None) -> str:
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
     blocks += _section("### cache", RouteCache)
+    blocks += _section("### session", RouteSession)
     blocks += _section("### fallback", FallbackSettings) + _section("### fallback.preset", Preset)
     blocks.append(POLICIES)
     for kind, policy in KINDS.items():
@@ -133,6 +135,8 @@ def reference(parts: Parts | None = None) -> str:
         "records": RecordSettings,
         "cache": CacheSettings,
         "cache.redis": RedisSettings,
+        "sessions": SessionSettings,
+        "sessions.redis": SessionRedis,
         "results": ResultSettings,
         "results.webhook": WebhookSettings,
         "server": ServerSettings,

@@ -13,6 +13,7 @@ from rheostat.resilience.ladder import FallbackSettings
 from rheostat.resilience.residency import MemorySettings
 from rheostat.resilience.spend import SpendSettings
 from rheostat.results.settings import ResultSettings
+from rheostat.sessions.settings import RouteSession, SessionSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 from rheostat.types.priority import Priority
@@ -32,7 +33,7 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     client asks for no shorter time (0: only the client's); `fallback` is the ladder; `models` limits the candidates,
     those of L3 too (default: all). `max_cost` is what one request may spend on calls: a model that would go beyond it is
     not asked, and the policy hears `over_budget`; a model that fails is not tried again (L1). A client may ask for less.
-    With `cache` its answers are given again while they are fresh."""
+    With `cache` its answers are given again while they are fresh. With `session` its conversations are kept."""
 
     policy: Any
     deadline: Duration = Duration(10.0)
@@ -40,6 +41,7 @@ class RouteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: tuple[str, ...] = ()
     max_cost: float | None = None
     cache: RouteCache | None = None
+    session: RouteSession | None = None
 
     def __post_init__(self) -> None:
         if self.max_cost is not None:
@@ -136,6 +138,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     budgets: dict[str, SpendSettings] = {}
     records: RecordSettings = RecordSettings()
     cache: CacheSettings = CacheSettings()
+    sessions: SessionSettings = SessionSettings()
     results: ResultSettings = ResultSettings()
     server: ServerSettings = ServerSettings()
     admin: AdminSettings = AdminSettings()

@@ -17,6 +17,7 @@ from rheostat.engine.averaging import Fields, note_means, with_means
 from rheostat.engine.caching import Caching
 from rheostat.engine.ending import Ending
 from rheostat.engine.execute import Executor
+from rheostat.engine.fitting import Summarising, history_of, run_summarised
 from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.progress import Progress
 from rheostat.engine.record import closed, record_of
@@ -27,6 +28,7 @@ from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
 from rheostat.resilience.spend import Spend, Spends
 from rheostat.results.result import Promise
+from rheostat.sessions.settings import RouteSession
 from rheostat.signals.base import Scorer
 from rheostat.types import Context, Outcome, Prediction, Recalled, Request, RouteRecord
 
@@ -40,7 +42,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
     view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
     where answers are cached or come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is
-    a conversation, and its record holds nothing of the answer."""
+    a conversation, and its record holds nothing of the answer. With a `session` conversations are kept; `summarising`
+    says who sums up what is too long."""
 
     name: str
     route: Route
@@ -56,6 +59,8 @@ class Lane(Struct, frozen=True, kw_only=True):
     policy_version: str = ""
     raw_input: bool = False
     is_chat: bool = False
+    session: RouteSession | None = None
+    summarising: Summarising | None = None
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -177,7 +182,10 @@ class Engine:
                     flow = outlet if outlet is not None and may_stream(journey, model) else None
                     going[name] = progress = Progress(model)
                     tries = journey.tries(name)
-                    outcomes = [await self.executor.run(model, request, tries, lane.deadline_s, flow, progress)]
+                    run = self.executor.run
+                    if lane.summarising is not None:
+                        run = partial(run_summarised, self.executor, plan.pool, lane.summarising)
+                    outcomes = [await run(model, request, tries, lane.deadline_s, flow, progress)]
                     del going[name]
                 now = self.clock.monotonic()
                 waited += now - began
@@ -237,10 +245,11 @@ class Engine:
         `going` holds the calls that have not come back.
         """
         pool, executor, request = plan.pool, self.executor, journey.ctx.request
+        run = executor.run if lane.summarising is None else partial(run_summarised, executor, pool, lane.summarising)
         for name in fresh:  # what computes elsewhere starts first, so that it runs beside what computes here
             if not pool[name].inline:
                 going[name] = progress = Progress(pool[name])
-                call = executor.run(pool[name], request, journey.tries(name), lane.deadline_s, None, progress)
+                call = run(pool[name], request, journey.tries(name), lane.deadline_s, None, progress)
                 progress.task = asyncio.ensure_future(call)
         at_once = [executor.run_now(pool[name], request, journey.tries(name)) for name in fresh if pool[name].inline]
         if at_once:
@@ -271,14 +280,20 @@ class Engine:
             journey.asked.cut_off((*unheard, *(going[name].outcome(request, now) for name in sorted(going))))
         record = record_of(plan, lane, request, journey, ending, waited, self.clock)
         if lane is not None and lane.is_chat:
-            record = closed(record, ending.prediction, plan.pool.models, raw=lane.raw_input)
+            record = closed(record, ending.prediction, plan.pool.models, history_of(request), raw=lane.raw_input)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
+            record = self.allowing.settled(record, request, journey.history if journey is not None else ())
         if lane is not None and lane.averaged and journey is not None:
             note_means(self.means, lane.averaged, request, journey.history)
         for observer in self.observers:
             observer(record)
         return Served(record, ending.prediction, ending.error, ending.later)
+
+    def refuse(self, plan: Plan, request: Request, error: RheostatError) -> Served:
+        """End a request that arrived with an error, on record."""
+        waited = self.clock.monotonic() - request.received
+        return self._finished(plan, plan.lanes.get(request.route), request, None, Ending(error=error), waited)
 
     def _recall(self, lane: Lane, request: Request) -> Recalled | None:
         """Return the last good answer to the same question."""

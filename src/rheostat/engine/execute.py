@@ -10,6 +10,7 @@ from msgspec import structs
 
 from rheostat.chance import chance
 from rheostat.engine.bell import Bell
+from rheostat.engine.fitting import fitted
 from rheostat.engine.places import Places
 from rheostat.engine.progress import Progress, outcome_of, uncertain
 from rheostat.engine.stream import Outlet, poured
@@ -36,6 +37,7 @@ class Executor:
 
     def run_now(self, model: Model, request: Request, tries: int) -> Outcome:
         """Ask an inline model on the spot."""
+        request = fitted(model, request)
         attempts: tuple[Attempt, ...] = ()
         now = self.clock.monotonic()
         while True:
@@ -61,6 +63,7 @@ class Executor:
         request's deadline alone). With an `outlet` the model streams into it: its own limits hold, and once a piece is out
         it is not tried again. `progress` is kept up to date for whoever may cut the call off.
         """
+        request = fitted(model, request)
         if progress is None:
             progress = Progress(model)
         while True:

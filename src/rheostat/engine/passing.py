@@ -9,6 +9,7 @@ from rheostat.resilience.ladder import Link
 from rheostat.resilience.ramp import among
 from rheostat.types import Chat, Context, Failure, Outcome, tokens_of
 from rheostat.types.ability import needs_of
+from rheostat.types.talk import Talk
 
 TOKENS, NEEDS = "tokens", "needs"
 """Where a context's memo keeps the size of the input, and what it asks of a model."""
@@ -28,7 +29,8 @@ def unfit(link: Link, ctx: Context) -> Failure | None:
         return None
     size = ctx.memo.get(TOKENS)
     if size is None:
-        size = ctx.memo[TOKENS] = tokens_of(ctx.request.data)
+        data = ctx.request.data
+        size = ctx.memo[TOKENS] = tokens_of(data.least if isinstance(data, Talk) else data)
     if size <= link.max_input:
         return None
     return Failure("input_too_large", f"passed over: about {size} tokens, it takes {link.max_input}")

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from rheostat.engine.journey import SIGNAL_ERROR
 from rheostat.errors import FAILURES, ClientError, ModelError, RheostatError
-from rheostat.types import Chat, InputSummary, Outcome, Prediction, Request, RouteRecord, Step
+from rheostat.types import Chat, History, InputSummary, Outcome, Prediction, Request, RouteRecord, Step
 
 if TYPE_CHECKING:
     from rheostat.clock import Clock
@@ -201,14 +201,16 @@ def _cache_word(lane: Lane | None, request: Request, journey: Journey | None, en
     return "bypass" if request.no_cache or request.is_directed else "miss"
 
 
-def closed(record: RouteRecord, said: Prediction | None, pool: Mapping[str, Model], *, raw: bool) -> RouteRecord:
+def closed(
+    record: RouteRecord, said: Prediction | None, pool: Mapping[str, Model], history: History | None, *, raw: bool
+) -> RouteRecord:
     """Return the record of a conversation without what was answered in it: of an answer only how it finished is kept, unless
     the operator asked for `raw` input; the labels of models that choose among labels stay."""
     outcomes = tuple(_closed(outcome, pool.get(outcome.served_by or outcome.model), raw) for outcome in record.outcomes)
     if raw:
-        return structs.replace(record, outcomes=outcomes)
+        return structs.replace(record, outcomes=outcomes, history=history)
     label = None if said is None else finish_of(said)
-    return structs.replace(record, outcomes=outcomes, label=label, scores=None, guess=None, stood_in={})
+    return structs.replace(record, outcomes=outcomes, label=label, scores=None, guess=None, stood_in={}, history=history)
 
 
 def _closed(outcome: Outcome, model: Model | None, raw: bool) -> Outcome:

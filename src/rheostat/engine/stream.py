@@ -33,13 +33,15 @@ _MANY = 64  # labels for each of which a policy is asked what it would do
 class Outlet:
     """Where the pieces of one answer go out. It holds one at a time, so that a slow client slows the model.
 
-    `pieces` counts what went in, `first_s` is how long the first one took from the start of its attempt.
+    `pieces` counts what went in, `first_s` is how long the first one took from the start of its attempt, `history` how many
+    turns were put in front of the request where conversations are kept.
     """
 
-    __slots__ = ("_came", "_gone", "_piece", "closed", "first_s", "pieces")
+    __slots__ = ("_came", "_gone", "_piece", "closed", "first_s", "history", "pieces")
 
     def __init__(self) -> None:
         self.pieces = 0
+        self.history: int | None = None
         self.first_s: float | None = None
         self.closed = False
         self._piece: Piece | None = None
@@ -90,6 +92,11 @@ class Stream:
     def pieces(self) -> int:
         """How many texts a model has given so far."""
         return self._outlet.pieces
+
+    @property
+    def history(self) -> int | None:
+        """How many turns were put in front of the request, where conversations are kept."""
+        return self._outlet.history
 
     def __aiter__(self) -> Stream:
         return self

@@ -246,6 +246,10 @@ class RouteHeaders:
             told += b"x-rheostat-cache: %b\r\n" % record.cache.encode()
         if record.age_s is not None:
             told += b"age: %d\r\n" % record.age_s
+        if record.history is not None:
+            told += b"x-rheostat-history: %d\r\n" % record.history.turns
+            if out := record.history.left_out.get(record.selected_model):
+                told += b"x-rheostat-left-out: %d\r\n" % out
         return told
 
     def _tell(self, model: str, version: str, kind: str, policy: str, attempts: int, level: int) -> bytes:

@@ -39,6 +39,8 @@ class ChatStream(StreamAnswer):
         try:
             while (piece := await stream.take()) is not None:
                 if not self._started:
+                    if stream.history is not None:
+                        named.append((b"x-rheostat-history", b"%d" % stream.history))
                     await self._start(known_id, named)
                 if said := events.piece(piece):
                     await self._put(said)

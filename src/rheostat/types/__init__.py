@@ -6,7 +6,7 @@ from rheostat.types.decision import Answer, Call, Decision, Decline, Floor, Hold
 from rheostat.types.outcome import Attempt, Failure, Outcome
 from rheostat.types.prediction import Prediction, usable_confidence
 from rheostat.types.recalled import Recalled
-from rheostat.types.record import Feedback, InputSummary, RouteRecord, Step
+from rheostat.types.record import Feedback, History, InputSummary, RouteRecord, Step
 from rheostat.types.request import Request, text_of
 from rheostat.types.size import tokens_of
 
@@ -21,6 +21,7 @@ __all__ = [
     "Failure",
     "Feedback",
     "Floor",
+    "History",
     "Hold",
     "InputSummary",
     "ModelView",

@@ -34,6 +34,15 @@ class InputSummary(Struct, frozen=True, omit_defaults=True, gc=False):
     changed: bool = False  # characters that cannot be stored were replaced
 
 
+class History(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What was said before in a conversation that is kept here: `turns` were put in front of the request. `left_out` says of
+    a model that could not take all of them how many it did not get; with `summary` it got a summary of those."""
+
+    turns: int
+    left_out: Mapping[str, int] = {}
+    summary: bool = False
+
+
 class RouteRecord(Struct, frozen=True, omit_defaults=True, tag_field="v", tag=RECORD_VERSION, gc=False):
     """One request from arrival to answer. Times in seconds; `wall` is seconds since 1970 UTC.
 
@@ -82,6 +91,8 @@ class RouteRecord(Struct, frozen=True, omit_defaults=True, tag_field="v", tag=RE
     completes: bool = False  # an earlier request of this id, asked again after its client was answered
     error: str | None = None
     error_type: str | None = None
+    history: History | None = None
+    tokens: int = 0  # of all calls, where a budget with limits counts them
 
 
 class Feedback(Struct, frozen=True, kw_only=True):
