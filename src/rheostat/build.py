@@ -28,7 +28,7 @@ from rheostat.policies.stand_in import averaged_of
 from rheostat.pool import Model, Pool
 from rheostat.pool.residency import Residency
 from rheostat.pool.stamp import Stamp, stamp
-from rheostat.resilience.spend import spends_of
+from rheostat.resilience.spend import allowances_of, spends_of
 from rheostat.sessions.settings import RouteSession
 from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer
@@ -178,6 +178,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         scorers=tuple(own),
         held=held,
         spends=tuple(spends_of(loaded.config.budgets, costs, needed).values()),
+        allowances=allowances_of(loaded.config.budgets, name, min(link.cost for link in route.links.values())),
         live=bool(live_of(policy)),
         averaged=averaged_of(policy),
         question=_question(name, settings, policy, pool, loaded, bool(wanted)),

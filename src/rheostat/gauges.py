@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rheostat.telemetry.allowances import allowance_families
 from rheostat.telemetry.batches import batch_families
 from rheostat.telemetry.memory import load_numbers
 from rheostat.telemetry.preparations import prepare_families
 from rheostat.telemetry.workers import worker_families
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rheostat.pool import Model
     from rheostat.pool.residency import Residency
     from rheostat.router import Router
+    from rheostat.telemetry.series import Family
 
 
 def register_gauges(router: Router, residency: Residency) -> None:
@@ -50,6 +54,13 @@ def register_gauges(router: Router, residency: Residency) -> None:
     router.metrics.include(lambda: batch_families(router.plan.pool.batched))
     router.metrics.include(lambda: prepare_families(router.plan.pool.prepared))
     router.metrics.include(lambda: worker_families(router.plan.pool.workers))
+
+    def allowances() -> Iterator[Family]:
+        held = [allowance for lane in router.plan.lanes.values() for allowance in lane.allowances]
+        clock = router.clock
+        return allowance_families(held, router.engine.allowing.kept, clock.monotonic(), clock.wall())
+
+    router.metrics.include(allowances)
     gauge("rheostat_holds", lambda: float(len(router.engine.holds)))
     if router.completing is not None:
         later = router.completing.later

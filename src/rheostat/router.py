@@ -27,6 +27,7 @@ from rheostat.errors import BadRequest, ConfigError, NotFound, RheostatError
 from rheostat.gauges import register_gauges
 from rheostat.resilience.holds import Holds
 from rheostat.results.result import Result
+from rheostat.spent import remember_spent
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 from rheostat.types.priority import Priority
@@ -98,6 +99,7 @@ class Router:
             models=tuple(loaded.config.models), routes=tuple(loaded.config.routes), version=rheostat.__version__
         )
         router = cls(wiring, caching, recorder, metrics, masker, clock)
+        await asyncio.to_thread(remember_spent, router)
         router.prober.follow(wiring.plan.pool.models.values())
         router._watch_memory()
         if router.completing is not None:

@@ -12,6 +12,7 @@ from rheostat.config.check_batching import check_batching
 from rheostat.config.check_cache import check_cache
 from rheostat.config.check_chat import check_chat
 from rheostat.config.check_joint import check_joint
+from rheostat.config.check_limits import check_limits
 from rheostat.config.check_residency import check_residency
 from rheostat.config.check_results import check_results
 from rheostat.config.check_routes import check_routes
@@ -58,6 +59,7 @@ def check(draft: Draft) -> list[Problem]:
     check_workers(draft)
     check_chat(draft)
     check_sessions(draft)
+    check_limits(draft)
     check_joint(draft)
     _general(draft)
     check_access(draft)
@@ -135,8 +137,10 @@ def _budgets(draft: Draft) -> None:
     for name, settings in draft.budgets.items():
         for model in settings.models if isinstance(settings, SpendSettings) else ():
             draft.exists(f"budgets.{name}.models", model, draft.models, "model")
-        if not any(kind == "signal" and _of_any(read, [f"spend.{name}"]) for kind, read, *_ in draft.reader.references):
-            draft.doubtful(f"budgets.{name}", f"no policy reads `spend.{name}`, so this budget changes nothing")
+        moves = not isinstance(settings, SpendSettings) or settings.moves
+        read = any(kind == "signal" and _of_any(read, [f"spend.{name}"]) for kind, read, *_ in draft.reader.references)
+        if moves and not read:
+            draft.doubtful(f"budgets.{name}", f"no policy reads `spend.{name}`, so its threshold changes nothing")
 
 
 def _pins(draft: Draft) -> None:

@@ -26,6 +26,7 @@ from rheostat.policies import KINDS, Arm, Rule
 from rheostat.pool import ModelSettings
 from rheostat.pool.preparing import ImageSettings, PrepareSettings
 from rheostat.pool.worker.settings import WorkerSettings
+from rheostat.resilience.allowance import AllowanceSettings
 from rheostat.resilience.batch import BatchSettings
 from rheostat.resilience.breaker import BreakerSettings
 from rheostat.resilience.health import EjectionSettings, HealthSettings
@@ -132,6 +133,7 @@ def reference(parts: Parts | None = None) -> str:
     blocks.append(f"### Built-in text features\n\nThey need no entry.\n\n| name | value |\n|---|---|\n{rows}\n")
     sections: dict[str, type[Struct]] = {
         "budgets.NAME": SpendSettings,
+        "budgets.NAME.limits": AllowanceSettings,
         "records": RecordSettings,
         "cache": CacheSettings,
         "cache.redis": RedisSettings,

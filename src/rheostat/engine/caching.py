@@ -13,7 +13,7 @@ from rheostat.cache.settings import RouteCache
 from rheostat.cache.shared import Shared
 from rheostat.clock import Clock
 from rheostat.engine.ending import Ending
-from rheostat.errors import DeadlineExceeded
+from rheostat.errors import DeadlineExceeded, TooLarge, TooMany
 from rheostat.types import Recalled, Request
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ def _with(served: Served) -> Ending:
 
 
 def _is_for_all(served: Served) -> bool:
-    """False for an ending that says something about this one request only: its client left, or its own time was over."""
+    """False for an ending that says something about this one request only: its client left, its own time was over, or its
+    budget was used up."""
     record = served.record
-    late = isinstance(served.error, DeadlineExceeded) or "deadline passed" in record.fallback_reason
+    late = isinstance(served.error, DeadlineExceeded | TooMany | TooLarge) or "deadline passed" in record.fallback_reason
     return record.status != "cancelled" and not late

@@ -13,6 +13,7 @@ from rheostat.cache.answers import Question
 from rheostat.cache.settings import RouteCache
 from rheostat.clock import Clock
 from rheostat.engine.admission import Admission
+from rheostat.engine.allowing import Allowing
 from rheostat.engine.averaging import Fields, note_means, with_means
 from rheostat.engine.caching import Caching
 from rheostat.engine.ending import Ending
@@ -22,8 +23,9 @@ from rheostat.engine.journey import SIGNAL_ERROR, Journey, Route
 from rheostat.engine.progress import Progress
 from rheostat.engine.record import closed, record_of
 from rheostat.engine.stream import Outlet, may_stream, settle
-from rheostat.errors import BadRequest, ModelError, NotFound, RheostatError
+from rheostat.errors import BadRequest, ModelError, NotFound, RheostatError, TooLarge, TooMany
 from rheostat.pool import Pool
+from rheostat.resilience.allowance import Allowance
 from rheostat.resilience.holds import Holds
 from rheostat.resilience.means import Means
 from rheostat.resilience.spend import Spend, Spends
@@ -39,8 +41,9 @@ NOTHING_GOING: Mapping[str, Progress] = {}
 
 class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
-    budgets that its policy reads. With `live` the policy decides by how busy the models are, so that every request needs a
-    view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
+    budgets that its policy reads, `allowances` those with limits.
+
+    With `live` the policy decides by how busy the models are, so that every request needs a view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
     where answers are cached or come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is
     a conversation, and its record holds nothing of the answer. With a `session` conversations are kept; `summarising`
     says who sums up what is too long."""
@@ -52,6 +55,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     scorers: tuple[Scorer, ...] = ()
     held: tuple[tuple[str, str], ...] = ()
     spends: tuple[Spend, ...] = ()
+    allowances: tuple[Allowance, ...] = ()
     live: bool = False
     averaged: Fields = {}
     question: Question | None = None
@@ -101,6 +105,7 @@ class Engine:
         self.clock = clock
         self.holds = holds
         self.spends = Spends()
+        self.allowing = Allowing(clock)
         self.means = Means()
         self.observers = tuple(observers)
         self.caching = caching
@@ -123,6 +128,8 @@ class Engine:
             tenant = self.admission.enter(request, plan.max_in_flight, plan.tenants)
         except RheostatError as error:
             return self._finished(plan, lane, request, None, Ending(error=error), 0.0)
+        if lane.allowances:
+            request = self.allowing.bounded(lane.allowances, request)
         try:
             if lane.cache is not None and not (request.no_cache or request.is_directed):
                 return await self._past_the_cache(plan, lane, request, outlet)
@@ -162,6 +169,8 @@ class Engine:
         going: dict[str, Progress] = {}
         outcomes: list[Outcome] = []
         try:
+            if lane.allowances:
+                self.allowing.enter(lane.allowances, request)
             context = self._context(plan, lane, request)
             if lane.route.fallback.cached:
                 journey = Journey(lane.route, context, partial(self._recall, lane))
@@ -206,6 +215,8 @@ class Engine:
             gone = Ending(error=ModelError("cancelled", "the client left"))
             self._finished(plan, lane, request, journey, gone, waited, going, outcomes)
             raise
+        except (TooMany, TooLarge) as error:
+            return self._finished(plan, lane, request, None, Ending(error=error), waited)
         except Exception as error:  # a fault of ours: this request's 500, with a record, and nobody else's
             _log.exception("request %s failed inside", request.id)
             fault = RheostatError(f"{type(error).__name__}: {error}")
@@ -283,6 +294,7 @@ class Engine:
             record = closed(record, ending.prediction, plan.pool.models, history_of(request), raw=lane.raw_input)
         if lane is not None and lane.spends and journey is not None:
             self.spends.note(lane.spends, request.tenant, journey.started, record.cost, record.wall)
+        if lane is not None and lane.allowances:
             record = self.allowing.settled(record, request, journey.history if journey is not None else ())
         if lane is not None and lane.averaged and journey is not None:
             note_means(self.means, lane.averaged, request, journey.history)

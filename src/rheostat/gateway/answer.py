@@ -222,7 +222,8 @@ def retry_after(error: Exception, status: int) -> bytes | None:
     if status not in (429, 503):
         return None
     seconds = error.retry_after_s if isinstance(error, NoAnswer | Overloaded | TooMany | ModelError) else None
-    return str(min(3600, max(1, math.ceil(seconds or 1.0)))).encode()
+    longest = 86_400 if isinstance(error, TooMany) else 3600  # a budget of a day comes back at midnight
+    return str(min(longest, max(1, math.ceil(seconds or 1.0)))).encode()
 
 
 class RouteHeaders:

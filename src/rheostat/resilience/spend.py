@@ -9,9 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from rheostat.resilience.allowance import DAY_S, Allowance, AllowanceSettings
 from rheostat.resilience.holds import short_key
 
-DAY_S = 86_400.0
 _FARTHEST = 12.0  # where the threshold stops, in log-odds: .999994, and 0 below .000006; so it never takes long to come back
 _LOWEST = -_FARTHEST - 4.0  # further than a step leads, so that no call goes uncounted
 
@@ -23,20 +23,21 @@ class SpendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `share` is the share of requests that may ask any of `models`; `cost` is the mean cost of a request; one of the two moves
     the threshold, which begins at `start`, after every request by up to `step` log-odds. `day` is the cost that a day (UTC)
     may take: once it is spent the threshold is 0, and the signal `spend.NAME.left` (0 or more) says what is left. With
-    `per: tenant` every tenant has a budget of its own.
+    `per: tenant` every tenant has a budget of its own. `limits` are what may be used up at all, whatever the policy reads.
     """
 
     share: float | None = None
     cost: float | None = None
     models: tuple[str, ...] = ()
     day: float | None = None
+    limits: AllowanceSettings | None = None
     per: Literal["all", "tenant"] = "all"
     start: float = 0.9
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.share is None and self.cost is None and self.day is None:
-            raise ValueError("nothing is limited: give `share`, `cost` or `day`")
+        if not self.moves and self.limits is None:
+            raise ValueError("nothing is limited: give `share`, `cost`, `day` or `limits`")
         if self.share is not None and self.cost is not None:
             raise ValueError("`share` and `cost` would both move the threshold; keep one")
         if self.share is not None and not 0.0 < self.share < 1.0:
@@ -50,6 +51,11 @@ class SpendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"`start` must lie between 0 and 1, got {self.start}")
         if not 0.0 < self.step <= 2.0:
             raise ValueError(f"`step` must lie in (0, 2], got {self.step}")
+
+    @property
+    def moves(self) -> bool:
+        """Whether there is a threshold that moves; with `limits` alone there is none."""
+        return self.share is not None or self.cost is not None or self.day is not None
 
 
 class SpendState(Struct, frozen=True):
@@ -162,8 +168,17 @@ def spends_of(
     With `read`, names of signals, only the budgets that make one of them.
     """
     unit = max(costs, default=0.0) or 1.0
-    found = {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items()}
+    found = {name: Spend(name=name, settings=each, unit=unit) for name, each in settings.items() if each.moves}
     return {name: each for name, each in found.items() if read is None or not set(each.signals).isdisjoint(read)}
+
+
+def allowances_of(settings: Mapping[str, SpendSettings], route: str, cost: float) -> tuple[Allowance, ...]:
+    """Return the budgets whose limits hold on a route; a request to it is expected to cost `cost`, until more is known."""
+    return tuple(
+        Allowance(name=name, settings=each.limits, per_tenant=each.per == "tenant", cost=cost)
+        for name, each in settings.items()
+        if each.limits is not None and (not each.limits.routes or route in each.limits.routes)
+    )
 
 
 def _threshold(state: SpendState) -> float:
