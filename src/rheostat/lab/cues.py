@@ -115,7 +115,9 @@ def plot(cues: Cues, path: Path) -> None:
         raise MissingExtra("--plot", "report") from None
     figure = Figure(figsize=(6.4, 5.2), layout="constrained")
     axes: Any = figure.add_subplot()
-    axes.plot((0, 1), (0, 1), color="#a8a29e", linewidth=0.8, zorder=1)
+    places = [place for cue in cues.cues if cue.held is not None for place in (cue.margin, cue.held)] or [0.0, 1.0]
+    low, high = max(0.0, min(places) - 0.05), min(1.0, max(places) + 0.1)
+    axes.plot((low, high), (low, high), color="#a8a29e", linewidth=0.8, zorder=1)
     for chosen, colour, name in (
         (True, "#0b6e99", "the small model writes on"),
         (False, "#c2410c", "the strong model stays"),
@@ -123,12 +125,15 @@ def plot(cues: Cues, path: Path) -> None:
         kept = [(cue, cue.held) for cue in cues.cues if cue.chosen is chosen and cue.held is not None]
         x, y = [cue.margin for cue, _ in kept], [held for _, held in kept]
         axes.scatter(x, y, s=[12.0 + 6.0 * cue.count for cue, _ in kept], color=colour, alpha=0.6, label=name, zorder=2)
-        for cue, held in kept:
-            axes.annotate(cue.cue, (cue.margin, held), (4, 3), textcoords="offset points", fontsize=8)
+        for place, (cue, held) in enumerate(sorted(kept, key=lambda each: each[0].margin)):
+            axes.annotate(cue.cue, (cue.margin, held), (6, 6 - 12 * (place % 2)), textcoords="offset points", fontsize=8)
     axes.set_xlabel("mean margin of the small model after the cue, texts to choose from")
     axes.set_ylabel("the same, other texts")
     axes.set_title(f"cues of {cues.strong} for {cues.small} (size: how often seen)")
-    axes.legend(loc="lower right", frameon=False)
+    axes.set(xlim=(low, high), ylim=(low, high))
+    legend = axes.legend(loc="upper left", frameon=False)
+    for handle in legend.legend_handles:
+        handle.set_sizes([30.0])
     figure.savefig(path, dpi=120)
 
 
