@@ -16,7 +16,7 @@ from rheostat.pool.backend import Piece, Reply
 
 USAGE_GRACE_S = 2.0
 """How long the chunk with the usage is waited for after the last finish reason, where the client asked for it."""
-_NOTHING = frozenset((b"", b"null"))  # llama.cpp begins the completions of several texts with a null
+_NULL = b"null"  # llama.cpp begins the completions of several texts with it
 _LARGEST_ANSWER = 8 << 20
 
 
@@ -55,9 +55,10 @@ async def relayed(
             data = await (rest.next(USAGE_GRACE_S if awaited else 0.0) if finished.all else anext(body, None))
             ended = not data
             for event in parser.feed(data) if data else parser.end():
-                if event.data.strip() in _NOTHING:
+                said = event.data.strip()
+                if not said or (said == _NULL and not begun):
                     continue
-                if event.data.strip() == MARKER:
+                if said == MARKER:
                     marked, ended = not whole.is_half, True
                     break
                 try:

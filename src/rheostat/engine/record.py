@@ -224,11 +224,12 @@ def _closed(outcome: Outcome, model: Model | None, raw: bool) -> Outcome:
 
 
 def finish_of(said: Prediction) -> str:
-    """Return how the answer in a conversation finished: `stop`, `length`, `tool_calls` or what else its model told."""
+    """Return how the answer in a conversation finished: `stop`, `length`, `tool_calls` or what else its model told; `end` where
+    a completion tells nothing."""
     if not isinstance(said.output, bytes):
         return "stop"
     try:
         choices = _finishes(said.output).choices
     except msgspec.DecodeError:  # the output of a model that is no chat model
         return "stop"
-    return (choices[0].finish_reason if choices else None) or "stop"
+    return (choices[0].finish_reason or "end") if choices else "stop"

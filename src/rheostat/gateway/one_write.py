@@ -24,7 +24,7 @@ class OneWriteCycle(RequestResponseCycle):
             self._start = message
             return
         start, self._start = self._start, None
-        if start is None or message.get("more_body"):
+        if start is None or message.get("more_body") or not _is_measured(start["headers"]):
             if start is not None:
                 await super().send(start)
             await super().send(message)
@@ -51,6 +51,11 @@ class OneWriteCycle(RequestResponseCycle):
         if not self.response_complete:
             self.disconnected = True
         self.message_event.set()
+
+
+def _is_measured(headers: Headers) -> bool:
+    """Return whether they tell the length of the body; without it only chunks tell a client where it ends."""
+    return any(name == b"content-length" for name, _ in headers)
 
 
 def head_bytes(status: int, headers: Headers, keep_alive: bool, fixed: bytes = b"") -> tuple[bytes, bool]:
