@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rheostat.lab.cues import CueError, Passage, choose, plot
+from rheostat.lab.cues import CueError, Passage, choose, chooses, plot
 from rheostat.segments.borders import Borders, Segment, border, is_fenced, segments
 from rheostat.segments.cues import CueWatch, cue_of, load_cues, save_cues
 
@@ -94,9 +94,9 @@ def test_a_cue_is_found_behind_a_border_and_never_in_what_is_out_already(pieces:
             return
 
 
-def passages(sure: dict[str, tuple[float, float]], texts: int = 8) -> list[Passage]:
+def passages(sure: dict[str, tuple[float, float]], texts: int = 16) -> list[Passage]:
     return [
-        Passage(text, cue, margins[text % 2], 0.5, text % 2 == 0)
+        Passage(text, cue, margins[not chooses(text)], 0.5, chooses(text))
         for text in range(texts) for cue, margins in sure.items()
     ]  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_the_surest_cues_are_chosen_on_one_half_and_judged_on_the_other(tmp_path
     assert (found.margin, found.margin_else) == (pytest.approx(0.75), pytest.approx(0.4))
     assert next(cue for cue in found.cues.cues if cue.cue == "so").held == pytest.approx(0.8)
     assert choose(rows, 0.3, "sentence", ("large", "2"), ("fast", "1")).cues.chosen == {"so"}
-    rare = [*rows, Passage(0, "rare", 1.0, 1.0, True)]
+    rare = [*rows, *(Passage(text, "rare", 1.0, 1.0, True) for text in [text for text in range(16) if chooses(text)][:2])]
     assert "rare" not in choose(rare, 1.0, "sentence", ("large", "2"), ("fast", "1")).cues.chosen
     save_cues(found.cues, tmp_path / "cues.json")
     assert load_cues(tmp_path / "cues.json") == found.cues

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rheostat.chance import chance
 from rheostat.errors import MissingExtra, RheostatError
 from rheostat.segments.borders import Segment
 from rheostat.segments.cues import Cue, Cues
@@ -53,7 +54,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
 def choose(
     passages: Sequence[Passage], share: float, at: Segment, strong: tuple[str, str], small: tuple[str, str]
 ) -> Chosen:
-    """Choose cues on every other text, the surest first, until they begin `share` of the segments there.
+    """Choose cues on one half of the texts, drawn by hash, the surest first, until they begin `share` of the segments there.
 
     How sure a cue is: the mean margin of the small model after it, less its standard error, so that a rare cue needs more.
     A cue below the mean of all is never chosen.
@@ -64,8 +65,8 @@ def choose(
     Raises:
         CueError: there are too few passages on either half.
     """
-    texts = sorted({passage.text for passage in passages})
-    fit, held = ([p for p in passages if p.text in set(texts[half::2])] for half in (0, 1))
+    texts = {passage.text for passage in passages}
+    fit, held = ([p for p in passages if chooses(p.text) is half] for half in (True, False))
     if min(len(fit), len(held)) < 2 * LEAST:
         raise CueError(
             f"{len(passages)} segments in {len(texts)} texts are too few to learn from: give more texts, or longer ones"
@@ -101,6 +102,11 @@ def choose(
         same_else=_mean(p.same for p in off),
         passages=len(passages),
     )  # fmt: skip
+
+
+def chooses(text: int) -> bool:
+    """Return whether cues are chosen on this text; on the others they are judged."""
+    return chance("cues", str(text)) < 0.5
 
 
 def plot(cues: Cues, path: Path) -> None:
