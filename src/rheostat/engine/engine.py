@@ -43,10 +43,11 @@ class Lane(Struct, frozen=True, kw_only=True):
     """A route made ready to serve. `held` lists (policy name, key kind) of its policies with hysteresis, `spends` the
     budgets that its policy reads, `allowances` those with limits.
 
-    With `live` the policy decides by how busy the models are, so that every request needs a view of its own. `averaged` names the models whose running means it reads. `question` says which requests ask the same,
-    where answers are cached or come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is
-    a conversation, and its record holds nothing of the answer. With a `session` conversations are kept; `summarising`
-    says who sums up what is too long."""
+    With `live` the policy decides by how busy the models are, so that every request needs a view of its own. `averaged`
+    names the models whose running means it reads. `question` says which requests ask the same, where answers are cached or
+    come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is a conversation, and its
+    record holds nothing of the answer. With a `session` conversations are kept; `summarising` says who sums up what is too
+    long."""
 
     name: str
     route: Route
