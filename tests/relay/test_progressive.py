@@ -309,3 +309,36 @@ def test_a_config_that_cannot_be_served_is_refused(tmp_path: Path, joint: str, t
         (tmp_path / "rheostat.yaml").write_text(text)
         with pytest.raises(ConfigError, match=told):
             load_config(str(tmp_path / "rheostat.yaml"))
+
+
+def test_after_a_reload_the_new_parts_are_asked_and_a_refused_one_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rheostat.yaml"
+
+    async def said(router: Router) -> str:
+        async with router.stream(router.request(chat())) as stream:
+            return "".join([text async for text in stream])
+
+    async def go(texts: list[str]) -> list[str]:
+        path.write_text(texts[0])
+        router = await Router.open(str(path))
+        try:
+            found = [await said(router)]
+            joint = router.plan.pool["both"]
+            for text in texts[1:]:
+                path.write_text(text)
+                taken = await router.reload()
+                assert taken == ("unknown" not in text)
+                found.append(await said(router))
+            assert router.plan.pool["both"] is joint
+            return found
+        finally:
+            await router.aclose()
+
+    with ExitStack() as stack:
+        old, new = (
+            stack.enter_context(scripted(lambda _, name=name: [name, " begins", ".", " Then"])) for name in ("Old", "New")
+        )  # type: ignore[misc]
+        two = stack.enter_context(scripted(lambda _: [" Strong", "."]))
+        before, after = (config(one, two, PROGRESSIVE[:-1] + ", ahead: false}") for one in (old, new))
+        found = asyncio.run(go([before, after, after + "unknown: 1\n"]))
+    assert found == ["Old begins. Strong.", "New begins. Strong.", "New begins. Strong."]
