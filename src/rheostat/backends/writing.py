@@ -14,6 +14,7 @@ from rheostat.backends.reply import bad_output
 from rheostat.clock import SystemClock
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Row
+from rheostat.segments.stops import begins_stop
 from rheostat.types import Chat, Failure, Outcome, Prediction
 from rheostat.types.begun import Begun, Until, begun, room_of, stops_of
 from rheostat.types.span import Span
@@ -162,10 +163,7 @@ class Writing:
 
     def _ready(self) -> Piece | None:
         """Return what can be handed out: all but what may be the beginning of a text that ends the answer."""
-        end = len(self.text)
-        for stop in self._stops if self.finish is None else ():
-            size = next((n for n in range(min(len(stop) - 1, len(self.text)), 0, -1) if self.text.endswith(stop[:n])), 0)
-            end = min(end, len(self.text) - size)
+        end = len(self.text) - (begins_stop(self.text, self._stops) if self.finish is None else 0)
         if end <= self._sent:
             return None
         new, first = self.text[self._sent : end], self._sent == 0

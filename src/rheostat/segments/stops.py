@@ -20,7 +20,7 @@ class Stops:
         if found:
             self.stopped, self._held = True, ""
             return held[: min(found)]
-        size = max((_overlap(held, stop) for stop in self._stops), default=0)
+        size = begins_stop(held, self._stops)
         self._held = held[len(held) - size :]
         return held[: len(held) - size]
 
@@ -29,6 +29,10 @@ class Stops:
         return self._held
 
 
+def begins_stop(text: str, stops: Sequence[str]) -> int:
+    """Return how many characters at the end of a text may be the beginning of one of `stops`."""
+    return max((_overlap(text, stop) for stop in stops), default=0)
+
+
 def _overlap(text: str, stop: str) -> int:
-    """Return how much of the text's end may be the beginning of `stop`."""
     return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
