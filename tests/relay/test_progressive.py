@@ -180,8 +180,10 @@ def test_when_either_fails_the_other_writes_on(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert heard.text.startswith("One fast sentence.One")  # what the script says to any beginning
     with scripted(lambda _: ["One", " fast", broken]) as one, scripted(lambda _: [" strong", "."]) as two:
-        heard = ask(tmp_path, config(one, two, PROGRESSIVE), chat())
+        heard = ask(tmp_path, config(one, two, PROGRESSIVE), chat(max_tokens=9))
         assert heard.text == "One fast strong."
+        assert ("fast", 2, "begins", "upstream_error") in heard.spans
+        assert two.asked[-1]["max_tokens"] == 7
     with scripted(lambda _: 500) as one, scripted(lambda _: ["Strong", "."]) as two:
         heard = ask(tmp_path, config(one, two, PROGRESSIVE), chat())
         assert (heard.text, heard.error) == ("Strong.", None)

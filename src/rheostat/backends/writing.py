@@ -74,8 +74,7 @@ class Writing:
             self.finish = "length"
             return
         most = room if left is None else left if room is None else min(left, room)
-        before = self.text
-
+        before, heard = self.text, 0
         ended: list[int] = []
 
         def enough(added: str) -> int | None:
@@ -88,9 +87,10 @@ class Writing:
         async with aclosing(self._asks.ask(model, row, self._left_s())) as said:
             async for each in said:
                 if isinstance(each, Outcome):
-                    self._note(each, why, most is not None and most == room)
+                    self._note(each, why, most is not None and most == room, heard)
                     continue
                 self.text += each.text
+                heard += 1
                 if piece := self._ready():
                     yield piece
         if ended:
@@ -102,7 +102,7 @@ class Writing:
             async for each in said:
                 if isinstance(each, Outcome):
                     self.outcome = each
-                    self._note(each, "alone", False)
+                    self._note(each, "alone", False, 0)
                 else:
                     yield msgspec.structs.replace(each, finish=None, reply=None)
 
@@ -140,9 +140,11 @@ class Writing:
     def _left_s(self) -> float:
         return max(0.0, self._timeout_s - (self._clock.monotonic() - self._began))
 
-    def _note(self, outcome: Outcome, why: str, short: bool) -> None:
-        """Take note of what came of a call; with `short` its room was that of a segment, not of the answer."""
-        self.spans.append(_span(outcome, why))
+    def _note(self, outcome: Outcome, why: str, short: bool, heard: int) -> None:
+        """Take note of what came of a call; with `short` its room was that of a segment, not of the answer. One that broke
+        off tells no tokens: the pieces `heard` count."""
+        span = _span(outcome, why)
+        self.spans.append(span if outcome.failure is None else msgspec.structs.replace(span, tokens=heard))
         self.failure = outcome.failure
         usage, finish = _told(outcome)
         self._read = max(self._read, usage.get("prompt_tokens") or 0)
