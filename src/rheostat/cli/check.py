@@ -34,10 +34,11 @@ def check(
         say_json(json_schema())
         return
     models: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {}
     try:
         loaded = load_config(config)
         if load:
-            models = asyncio.run(_opened(loaded))
+            models, groups = asyncio.run(_opened(loaded))
     except ConfigError as error:
         if not as_json:
             raise
@@ -45,19 +46,27 @@ def check(
         say_json({"ok": False, "problems": problems})
         raise typer.Exit(WRONG_USE) from None
     if as_json:
-        say_json(_as_data(loaded, models))
+        say_json(_as_data(loaded, models, groups))
         return
     for warning in loaded.warnings:
         note(f"warning: {warning}")
     _tell(loaded, models)
+    for name, lines in groups.items():
+        for line in lines:
+            say(f"signal {name}: {line}")
 
 
-async def _opened(loaded: Loaded) -> dict[str, dict[str, Any]]:
+async def _opened(loaded: Loaded) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+    """Return what was seen of the models, and how well the examples of groups tell them apart."""
     from rheostat.build import build
+    from rheostat.signals.groups import GroupScorer
 
-    pool = (await build(loaded)).plan.pool
+    wiring = await build(loaded)
+    pool = wiring.plan.pool
     try:
-        return {name: _seen(pool[name]) for name in pool}
+        scorers = {name: scorer for name, (_, scorer) in wiring.scorers.items() if isinstance(scorer, GroupScorer)}
+        groups = {name: scorer.quality().lines() for name, scorer in scorers.items()}
+        return {name: _seen(pool[name]) for name in pool}, groups
     finally:
         for name in pool:
             await pool[name].aclose()
@@ -74,7 +83,7 @@ def _seen(model: Model) -> dict[str, Any]:
     return {"runs": where[model.runs], "latency_s": model.latency_s or None, "labels": list(model.labels or ())}
 
 
-def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]], groups: dict[str, list[str]]) -> dict[str, Any]:
     from rheostat.cli.policy_words import in_words
     from rheostat.policies import live_of
 
@@ -96,6 +105,7 @@ def _as_data(loaded: Loaded, models: dict[str, dict[str, Any]]) -> dict[str, Any
             for name in config.routes
         },
         "signals": list(config.signals),
+        "groups": groups,
     }
 
 

@@ -6,6 +6,7 @@ from rheostat.signals.base import Scorer, ScorerSettings
 from rheostat.signals.calibrated import Calibrated, CalibratedRemote, calibrated
 from rheostat.signals.calibrator import Calibrator, load_calibrator, save_calibrator
 from rheostat.signals.feature_line import FeatureLine
+from rheostat.signals.groups import GroupsScorerSettings
 from rheostat.signals.learned import LearnedCard, LearnedScorerSettings
 from rheostat.signals.onnx_scorer import OnnxScorerSettings, ScorerError
 from rheostat.signals.python_scorer import PythonScorerSettings
@@ -15,6 +16,7 @@ SCORERS: dict[str, type[ScorerSettings]] = {
     "onnx": OnnxScorerSettings,
     "learned": LearnedScorerSettings,
     "answers": AnswersScorerSettings,
+    "groups": GroupsScorerSettings,
     "python": PythonScorerSettings,
 }
 """Settings by the name that `scorer:` takes in a config."""
@@ -28,6 +30,7 @@ __all__ = [
     "CalibratedRemote",
     "Calibrator",
     "FeatureLine",
+    "GroupsScorerSettings",
     "LearnedCard",
     "Scorer",
     "ScorerError",
