@@ -30,6 +30,25 @@ def check_chat(draft: Draft) -> None:
             if (isinstance(part, Blend) and part.mode == "mix") or getattr(part, "blend", None):
                 told = f"`{part.name}` mixes answers, and texts cannot be mixed; let a cascade or rules choose one"
                 draft.wrong(f"routes.{name}.policy", told)
+    _check_vectors(draft)
     for name, route in draft.routes.items():
         if route is not None and route.fallback.later:
             draft.wrong(f"routes.{name}.fallback.later", "a conversation is not completed later; remove it")
+
+
+def _check_vectors(draft: Draft) -> None:
+    """Check that the vectors of a route come from one model: those of others cannot be compared with them."""
+    for name, route in draft.routes.items():
+        if route is None:
+            continue
+        embedders = {
+            each: getattr(model, "model", each)
+            for each in (route.models or tuple(draft.models))
+            if isinstance(model := draft.models.get(each), ModelSettings) and "embedding" in model.kinds
+        }
+        if len(set(embedders.values())) > 1:
+            told = (
+                f"{', '.join(embedders)} embed by different models, whose vectors cannot be compared: list in `models` "
+                "those of one model only, or take `embedding` out of the others' `serves`"
+            )
+            draft.wrong(f"routes.{name}.models", told)

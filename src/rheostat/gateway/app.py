@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rheostat.errors import BadRequest, NotFound, RheostatError
@@ -14,6 +15,8 @@ from rheostat.gateway.chat_api import ChatApi
 from rheostat.gateway.face import Face
 from rheostat.gateway.headers import MAX_ID, check_body_headers, read_headers, request_id
 from rheostat.gateway.inference_api import PREFIX, InferenceApi
+from rheostat.gateway.messages_face import MessagesFace
+from rheostat.gateway.model_list import listed
 from rheostat.gateway.openapi import document
 from rheostat.gateway.predict import PredictApi
 from rheostat.gateway.results import ResultsApi
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 
 Scope = MutableMapping[str, Any]
 Page = Callable[[Scope, Receive, Send], Awaitable[None]]
+MODELS = "/v1/models/"
 MAX_FEEDBACK_BODY = 65_536
+FACES = (Face(), CompletionFace(), EmbeddingFace(), MessagesFace())
 JSON = b"application/json"
 _log = logging.getLogger("rheostat.gateway")
 
@@ -45,13 +50,14 @@ class Gateway:
 
     def __init__(self, router: Router) -> None:
         self.router = router
+        self._made = int(router.clock.wall())
         self.predict = PredictApi(router)
         self.results = ResultsApi(router, self.predict.caller)
         self.inference = InferenceApi(self.predict)
         self._posts: Mapping[str, Page] = {
             "/v1/predict": self.predict,
             "/v1/feedback": self._feedback,
-            **{face.page: ChatApi(self.predict, face) for face in (Face(), CompletionFace(), EmbeddingFace())},
+            **{face.page: ChatApi(self.predict, face) for face in FACES},
         }
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,
@@ -92,6 +98,9 @@ class Gateway:
             found = read_headers(scope["headers"])
             known_id = request_id(found)
             page = self._gets.get(path)
+            if page is None and path.startswith(MODELS) and scope["method"] in ("GET", "HEAD"):
+                self.predict.caller(found)
+                page = partial(self._model, path.removeprefix(MODELS))
             is_result = path.startswith(RESULTS)
             if is_result and scope["method"] in ("GET", "HEAD"):
                 await self.results(path, found, known_id, send)
@@ -133,17 +142,13 @@ class Gateway:
             await send_error(send, error, known_id)
 
     def _models(self) -> Response:
-        models: list[dict[str, Any]] = [
-            {
-                "id": name, "object": "model", "owned_by": "rheostat", "version": settings.version,
-                "tags": settings.tags, "tier": settings.tier, "cost": settings.cost, "weak_at": settings.weak_at,
-            }
-            for name, settings in self.router.config.models.items()
-        ]  # fmt: skip
-        if self.router.config.task == "chat":  # there a client names a route as its model
-            routes = [name for name in self.router.config.routes if name not in self.router.config.models]
-            models = [{"id": name, "object": "model", "owned_by": "rheostat"} for name in routes] + models
-        return Response(200, encode({"object": "list", "data": models}))
+        return Response(200, encode({"object": "list", "data": listed(self.router, self._made)}))
+
+    def _model(self, name: str) -> Response:
+        for each in listed(self.router, self._made):
+            if each["id"] == name:
+                return Response(200, encode(each))
+        raise NotFound(f"no route and no model is named {name[:80]!r}; /v1/models lists them", "model")
 
     def _ready(self) -> Response:
         if self.predict.draining or not self.router.ready:
