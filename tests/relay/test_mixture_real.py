@@ -129,7 +129,10 @@ def test_it_streams_keeps_the_contract_and_goes_on_with_a_text(half: Any) -> Non
     said = json.loads(pieces[-1].reply.output)
     assert last not in "".join(piece.text for piece in pieces)
     assert said["choices"][0]["finish_reason"] == pieces[-1].finish == "stop"
+    assert b'"finish_reason":"stop"' in pieces[-1].chunk
+    assert all(json.loads(piece.chunk[6:])["choices"][0]["delta"]["content"] == piece.text for piece in pieces[:-1])
     pieces = asyncio.run(heard(begun(QUESTIONS[0], "The sky is ", 4)))
+    assert not any(piece.chunk for piece in pieces)
     assert pieces[-1].reply.label == "The sky is " + "".join(piece.text for piece in pieces)
     assert json.loads(pieces[-1].reply.output)["usage"]["completion_tokens"] == 4
 

@@ -110,3 +110,25 @@ routes:
             assert {span.why for span in spans if span.model == "small"} <= {"cue: the", "cue: it", "cue: this"}
         else:
             assert spans[0].model == "small"
+
+
+def test_a_model_of_this_process_answers_conversations_as_completions(root: str) -> None:
+    async def go() -> tuple[Any, Any, list[Any]]:
+        near: Any = GgufModel(file=str(FILE), context=512, max_tokens=64).open("")
+        far: Any = ChatModel(base_url=f"{root}/v1", model="m", confidence="mean_logprob").open("")
+        try:
+            ((own,), (theirs,)) = [await backend.apredict([row(6)], 60.0) for backend in (near, far)]
+            return own, theirs, [piece async for piece in near.astream(row(6), 60.0)]
+        finally:
+            await near.aclose()
+            await far.aclose()
+
+    own, theirs, pieces = asyncio.run(go())
+    assert own.label == theirs.label
+    assert own.confidence == pytest.approx(theirs.confidence, abs=1e-3)
+    mine, other = (json.loads(said.output) for said in (own, theirs))
+    assert mine["choices"][0]["message"] == other["choices"][0]["message"]
+    assert mine["choices"][0]["finish_reason"] == other["choices"][0]["finish_reason"] == "length"
+    assert mine["usage"]["completion_tokens"] == other["usage"]["completion_tokens"] == 6
+    assert "".join(piece.text for piece in pieces) == own.label
+    assert b'"finish_reason":"length"' in pieces[-1].chunk

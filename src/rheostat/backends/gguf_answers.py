@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from rheostat.backends.chat_frames import ChatFrames
 from rheostat.backends.chat_prompt import instruction, messages
 from rheostat.backends.chat_stream import chunk_of
 from rheostat.backends.continuing import BORDER, Added, seam
@@ -20,7 +23,7 @@ from rheostat.backends.token_confidence import NEEDED, confidence_of
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Reply, Row
 from rheostat.types import Chat, Prediction
-from rheostat.types.begun import Begun, room_of, stops_of
+from rheostat.types.begun import Begun, begun, room_of, stops_of
 
 if TYPE_CHECKING:
     from rheostat.backends.gguf import GgufModel
@@ -184,6 +187,8 @@ class GgufWriter(GgufAnswerer):
         body = self._body(row, room, stream_options={"include_usage": True}, **asked)
         if isinstance(row, Begun):
             return self._go_on(row, body, room, tell, turn)
+        if isinstance(row, Chat):
+            return self._converse(row, body, room, tell, turn)
         texts: list[str] = []
         tokens: list[Mapping[str, Any]] = []
         finish: str | None = None
@@ -207,6 +212,28 @@ class GgufWriter(GgufAnswerer):
             raise bad_output("a text", "nothing but white space")
         told = {"finish": finish, "prompt_tokens": usage.get("prompt_tokens"), "tokens": usage.get("completion_tokens")}
         last = Piece(finish=finish, reply=Prediction(text, confidence_of(tokens, settings.confidence), None, told))
+        tell(last)
+        return last
+
+    def _converse(
+        self, row: Chat, body: Mapping[str, Any], room: int, tell: Callable[[Piece], None], turn: Turn[Any]
+    ) -> Piece:
+        """Have the answer to a conversation written, as a completion and its chunks; as `_write`."""
+        frames = ChatFrames(row, self._settings.file)
+
+        def hear(piece: Piece) -> None:
+            if piece.finish is None:
+                tell(Piece(piece.text, chunk=frames.text(piece.text)))
+
+        last = self._go_on(begun(row, "", chances=2), body, room, hear, turn)
+        said = last.reply
+        assert isinstance(said, Prediction)
+        whole = msgspec.json.decode(said.output)
+        finish, usage = str(last.finish), whole["usage"]
+        tokens = (whole["choices"][0]["logprobs"] or {}).get("content") or []
+        sure = confidence_of(tokens, self._settings.confidence)
+        reply = Prediction(said.label, sure, None, frames.whole(said.label, finish, usage))
+        last = Piece(finish=finish, reply=reply, chunk=frames.end(finish, usage))
         tell(last)
         return last
 

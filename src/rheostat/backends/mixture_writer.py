@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rheostat.backends.chat_frames import ChatFrames
 from rheostat.backends.chat_stream import Chunk as Said
 from rheostat.backends.continuing import BORDER, Added, seam
 from rheostat.backends.gguf_answers import Trial, conversation, told_end
@@ -108,6 +109,8 @@ class MixtureWriter:
         if isinstance(row, Trial):
             room = min(_TRIAL_TOKENS, room)
         asked = row if isinstance(row, Begun) else _begun(row)
+        model = f"{settings.first} + {settings.second}"
+        frames = ChatFrames(row, model) if isinstance(row, Chat) and not isinstance(row, Begun) else None
         told, tail = seam(asked.said)
         chat = conversation(settings.prompt, row if isinstance(row, Chat) else asked)
         prompts = [engine.tokens(chat, told) for engine in self._engines]
@@ -125,23 +128,20 @@ class MixtureWriter:
                 finish = "stop"
                 break
             written.append(token)
-            self._put(added, stops.feed(decoder.decode(data)), tell)
+            _put(added, stops.feed(decoder.decode(data)), tell, frames)
             if stops.stopped or added.finish == BORDER:
                 finish = BORDER if added.finish == BORDER else "stop"
                 break
         if not stops.stopped and finish != BORDER:
-            self._put(added, stops.feed(decoder.decode(b"", True)) + stops.end(), tell)
+            _put(added, stops.feed(decoder.decode(b"", True)) + stops.end(), tell, frames)
         added.finish = added.finish or finish
         added.usage = {"prompt_tokens": longest, "completion_tokens": len(written)}
-        reply = added.reply(f"{settings.first} + {settings.second}")
+        reply = added.reply(model)
         if isinstance(reply, ModelError):
             raise reply
-        tell(Piece(finish=added.finish, reply=reply))
+        last = b"" if frames is None else frames.end(added.finish, added.usage)
+        tell(Piece(finish=added.finish, reply=reply, chunk=last))
         return reply
-
-    def _put(self, added: Added, text: str, tell: Callable[[Piece], None]) -> None:
-        if text and (new := added.take(Said(text))):
-            tell(Piece(new))
 
     def _token(self, turn: Turn[Any], prompts: Sequence[Sequence[int]], written: Sequence[int]) -> tuple[int, bytes]:
         """Return the next token and its bytes."""
@@ -214,6 +214,11 @@ class MixtureWriter:
             raise bad_output("the chances of the next token", "none")
         self.computed[model] += 1
         return Nexts(known)
+
+
+def _put(added: Added, text: str, tell: Callable[[Piece], None], frames: ChatFrames | None) -> None:
+    if text and (new := added.take(Said(text))):
+        tell(Piece(new, chunk=b"" if frames is None else frames.text(new)))
 
 
 def _begun(row: Row) -> Begun:

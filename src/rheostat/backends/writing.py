@@ -7,20 +7,19 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 import msgspec
-import uuid_utils
 
+from rheostat.backends.chat_frames import ChatFrames
 from rheostat.backends.continuing import BORDER
 from rheostat.backends.reply import bad_output
 from rheostat.clock import SystemClock
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Piece, Row
 from rheostat.segments.stops import begins_stop
-from rheostat.types import Chat, Failure, Outcome, Prediction
+from rheostat.types import Failure, Outcome, Prediction
 from rheostat.types.begun import Begun, Until, begun, room_of, stops_of
 from rheostat.types.span import Span
 
 READS_AHEAD = "reads ahead"
-_CHUNK = "chat.completion.chunk"
 
 
 class Asks(Protocol):
@@ -50,10 +49,7 @@ class Writing:
         self._room = room_of(row)
         self._stops = stops_of(row)
         self._read = 0
-        options = row.asks("stream_options") if isinstance(row, Chat) else None
-        self._usage = isinstance(options, dict) and options.get("include_usage") is True
-        created = int(self._clock.wall())
-        self._head = {"id": f"chatcmpl-{uuid_utils.uuid7()}", "created": created, "model": name}
+        self._frames = ChatFrames(row, name)
 
     @property
     def tokens(self) -> int:
@@ -126,15 +122,9 @@ class Writing:
             raise bad_output("a text", "nothing but white space")
         finish = self.finish = self.finish or "stop"
         held = self._ready()
-        frames = [self._chunk({}, finish)]
         usage = {"prompt_tokens": self._read, "completion_tokens": self.tokens, "total_tokens": self._read + self.tokens}
-        if self._usage:
-            frames.append(_framed({**self._head, "object": _CHUNK, "choices": [], "usage": usage}))
-        message = {"role": "assistant", "content": self.text}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-        whole = {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage}
-        reply = Prediction(self.text, None, None, msgspec.json.encode(whole), spans=tuple(self.spans))
-        last = Piece(finish=finish, reply=reply, chunk=b"".join(frames))
+        reply = Prediction(self.text, None, None, self._frames.whole(self.text, finish, usage), spans=tuple(self.spans))
+        last = Piece(finish=finish, reply=reply, chunk=self._frames.end(finish, usage))
         return [last] if held is None else [held, last]
 
     def _left_s(self) -> float:
@@ -168,13 +158,9 @@ class Writing:
         end = len(self.text) - (begins_stop(self.text, self._stops) if self.finish is None else 0)
         if end <= self._sent:
             return None
-        new, first = self.text[self._sent : end], self._sent == 0
+        new = self.text[self._sent : end]
         self._sent = end
-        return Piece(new, chunk=self._chunk({"role": "assistant", "content": new} if first else {"content": new}))
-
-    def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return _framed({**self._head, "object": _CHUNK, "choices": [choice]})
+        return Piece(new, chunk=self._frames.text(new))
 
 
 class _Choice(msgspec.Struct):
@@ -206,7 +192,3 @@ def _span(outcome: Outcome, why: str) -> Span:
     tokens = _told(outcome)[0].get("completion_tokens") or 0
     failure = "" if outcome.failure is None else outcome.failure.kind
     return Span(outcome.model, outcome.version, tokens, why, outcome.elapsed_s, first, outcome.cost, failure)
-
-
-def _framed(said: Mapping[str, Any]) -> bytes:
-    return b"data: %b\n\n" % msgspec.json.encode(said)
