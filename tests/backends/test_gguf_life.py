@@ -211,7 +211,7 @@ models:
   sentiment: {backend: gguf, file: FILE, context: 256, labels: [positive, negative], lighter: sorry}
   sorry: {backend: template, label: negative, confidence: 0.1}
 routes:
-  default: {policy: sentiment, deadline: 60s}
+  default: {policy: sentiment, deadline: 60s, models: [sentiment, sorry]}
   write: {policy: writer, deadline: 60s}
 """
 
