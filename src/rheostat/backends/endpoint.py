@@ -42,7 +42,9 @@ class EndpointSettings(ModelSettings, frozen=True, kw_only=True, forbid_unknown_
         """
         headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         url = with_path(self.base_url, "/chat/completions")
-        return Upstream(url, headers, self.max_retry_after, "base_url", on_status=self.on_status)
+        return Upstream(
+            url, headers, self.max_retry_after, "base_url", on_status=self.on_status, resend=not self.side_effects
+        )
 
 
 def with_path(base_url: str, path: str) -> str:

@@ -48,7 +48,9 @@ class HttpModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         headers = dict(self.headers)
         if self.api_key:
             headers["authorization"] = f"Bearer {self.api_key}"
-        upstream = Upstream(self.url, headers, self.max_retry_after, "url", on_status=self.on_status)
+        upstream = Upstream(
+            self.url, headers, self.max_retry_after, "url", on_status=self.on_status, resend=not self.side_effects
+        )
         return HttpClassifier(upstream, self.meta, settle_labels(self.labels, None, "the endpoint"), self.parallel)
 
     def __repr__(self) -> str:

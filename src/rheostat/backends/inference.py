@@ -143,7 +143,9 @@ class InferenceModel(ModelSettings, frozen=True, kw_only=True, forbid_unknown_fi
         if self._speaks_grpc:
             transport = GrpcTransport(self.base_url, self.model, self.version_path, headers, self.max_retry_after, meaning)
         else:
-            upstream = Upstream(self.base_url, headers, self.max_retry_after, "base_url", on_status=meaning)
+            upstream = Upstream(
+                self.base_url, headers, self.max_retry_after, "base_url", on_status=meaning, resend=not self.side_effects
+            )
             transport = HttpTransport(self.base_url, self.model, self.version_path, upstream)
         return InferenceClassifier(self, transport, settle_labels(self.labels, own, self.label_file))
 
