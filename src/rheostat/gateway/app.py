@@ -24,6 +24,7 @@ from rheostat.gateway.text_faces import CompletionFace, EmbeddingFace
 from rheostat.types import Feedback
 
 if TYPE_CHECKING:
+    from rheostat.gateway.protocol import Direct
     from rheostat.router import Router
 
 Scope = MutableMapping[str, Any]
@@ -54,10 +55,14 @@ class Gateway:
         self.predict = PredictApi(router)
         self.results = ResultsApi(router, self.predict.caller)
         self.inference = InferenceApi(self.predict)
+        chats = {face.page: ChatApi(self.predict, face) for face in FACES}
         self._posts: Mapping[str, Page] = {
             "/v1/predict": self.predict,
             "/v1/feedback": self._feedback,
-            **{face.page: ChatApi(self.predict, face) for face in FACES},
+            **chats,
+        }
+        self.direct: Mapping[bytes, Direct] = {b"/v1/predict": self.predict} | {
+            page.encode(): chat for page, chat in chats.items()
         }
         self._gets: Mapping[str, Callable[[], Response]] = {
             "/v1/models": self._models,

@@ -7,23 +7,21 @@ and negative lengths. This closes what it leaves open.
 from __future__ import annotations
 
 from asyncio import BaseTransport, Event, Task, TimerHandle, Transport
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from rheostat.gateway.answer import ErrorAnswer, ErrorInfo, Headers, Page, encoded, json_lines
-from rheostat.gateway.headers import request_id
+from rheostat.gateway.headers import RawHeaders, request_id
 from rheostat.gateway.one_write import OneWriteCycle, head_bytes
 from rheostat.gateway.small_cycle import MOST_BYTES, SmallCycle
 
 if TYPE_CHECKING:
     from rheostat.config.schema import ServerSettings
-    from rheostat.gateway.predict import PredictApi
 
-PREDICT = b"/v1/predict"
 MAX_HEAD = 65_536
 """Bytes that a request's line and headers may have together."""
 _HEAD_TOO_LARGE = f"the headers are too large: the limit is {MAX_HEAD} bytes"
@@ -34,6 +32,16 @@ LINGER_S = 5.0
 _WATCHED = frozenset((b"content-length", b"expect", b"host", b"transfer-encoding"))
 
 
+class Direct(Protocol):
+    """A page whose small requests are answered without ASGI."""
+
+    def begin(self, raw: RawHeaders, body: bytes) -> Page | Coroutine[Any, Any, Page] | None:
+        """Return the answer, or what makes it, for a task; None: only the application can."""
+
+
+NOTHING: Mapping[bytes, Direct] = {}
+
+
 class _Refused(Exception):
     """Stops the parser; what to answer stands in the protocol."""
 
@@ -42,7 +50,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with deadlines for heads and bodies, a limit for heads, and no ambiguous framing."""
 
     limits: Callable[[], ServerSettings]
-    predict: PredictApi | None
+    direct: Mapping[bytes, Direct]
 
     cycle: Any
     _timer: TimerHandle | None = None
@@ -144,11 +152,8 @@ class GuardedProtocol(HttpToolsProtocol):
         keep_alive = version != "1.0" and self.parser.should_keep_alive()
         method, before = self.parser.get_method(), self.cycle
         cycle: SmallCycle | OneWriteCycle
-        if (
-            self._small and self.url == PREDICT and method == b"POST" and self.predict is not None
-            and not self.expect_100_continue
-        ):  # fmt: skip
-            cycle = SmallCycle(self.headers, version, keep_alive)
+        if self._small and self.url in self.direct and method == b"POST" and not self.expect_100_continue:
+            cycle = SmallCycle(self.url, self.headers, version, keep_alive)
         else:
             cycle = self._asgi_cycle(method, self.url, version, self.headers, keep_alive)
         self.cycle = cycle
@@ -223,10 +228,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._whole = cycle
 
     def _answer(self, cycle: SmallCycle) -> None:
-        """Answer a small prediction, whose body is there: now, or as soon as its models have answered."""
-        if cycle.disconnected or self.predict is None:
+        """Answer a small request, whose body is there: now, or as soon as its models have answered."""
+        if cycle.disconnected:
             return
-        begun = self.predict.begin(cycle.headers, cycle.body)
+        begun = self.direct[cycle.target].begin(cycle.headers, cycle.body)
         if isinstance(begun, Page):
             if self.flow.write_paused:
                 cycle.task = self._task(self._write_when_taken(cycle, begun))
@@ -235,7 +240,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif begun is not None:
             cycle.task = self._task(self._write_later(cycle, begun))
         else:
-            full = self._asgi_cycle(b"POST", PREDICT, cycle.version, cycle.headers, cycle.keep_alive)
+            full = self._asgi_cycle(b"POST", cycle.target, cycle.version, cycle.headers, cycle.keep_alive)
             full.body += cycle.body
             full.more_body = False
             full.message_event.set()
@@ -358,7 +363,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def guarded(limits: Callable[[], ServerSettings], predict: PredictApi | None = None) -> type[GuardedProtocol]:
-    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. With `predict` it
-    answers small predictions itself; everything else goes to the application."""
-    return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits), "predict": predict})
+def guarded(limits: Callable[[], ServerSettings], direct: Mapping[bytes, Direct] = NOTHING) -> type[GuardedProtocol]:
+    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. Small requests to
+    the pages in `direct`, by their path, it answers itself; everything else goes to the application."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits), "direct": direct})

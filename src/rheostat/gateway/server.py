@@ -8,7 +8,7 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -17,14 +17,13 @@ from rheostat.errors import MissingExtra
 from rheostat.gateway.admin import MIN_SECRET, AdminApp, is_open
 from rheostat.gateway.app import Gateway
 from rheostat.gateway.grpc_server import GrpcServer
-from rheostat.gateway.protocol import guarded
+from rheostat.gateway.protocol import NOTHING, Direct, guarded
 from rheostat.pool.threads import threads_told
 
 if TYPE_CHECKING:
     from rheostat.config.load import Loaded
     from rheostat.config.schema import ServerSettings
     from rheostat.errors import ConfigError
-    from rheostat.gateway.predict import PredictApi
     from rheostat.router import Router
     from rheostat.telemetry import Masker
 
@@ -64,7 +63,7 @@ class GatewayServer:
         self._cut = asyncio.Event()
         self._socket = _listen(host or config.server.host, config.server.port if port is None else port)
         self.port: int = self._socket.getsockname()[1]
-        self._main = self._server(self.gateway, self.gateway.predict)
+        self._main = self._server(self.gateway, self.gateway.direct)
         self._admin: _Server | None = None
         self._admin_socket: socket.socket | None = None
         self.admin_port: int | None = None
@@ -136,9 +135,9 @@ class GatewayServer:
     def _limits(self) -> ServerSettings:
         return self.router.config.server
 
-    def _server(self, app: Any, predict: PredictApi | None = None) -> _Server:
+    def _server(self, app: Any, direct: Mapping[bytes, Direct] = NOTHING) -> _Server:
         config = uvicorn.Config(
-            app, loop="uvloop", http=guarded(self._limits, predict), ws="none", lifespan="off", interface="asgi3",
+            app, loop="uvloop", http=guarded(self._limits, direct), ws="none", lifespan="off", interface="asgi3",
             access_log=False, log_config=None, log_level="error", proxy_headers=False, server_header=False, backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=_FLUSH_S,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A prediction on its way through the protocol: read whole, then answered without ASGI in between."""
+"""A small request on its way through the protocol: read whole, then answered without ASGI in between."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ class SmallCycle:
 
     __slots__ = (
         "body", "disconnected", "headers", "keep_alive", "more_body", "queued", "response_complete", "response_started",
-        "task", "version",
+        "target", "task", "version",
     )  # fmt: skip
 
-    def __init__(self, headers: list[tuple[bytes, bytes]], version: str, keep_alive: bool) -> None:
+    def __init__(self, target: bytes, headers: list[tuple[bytes, bytes]], version: str, keep_alive: bool) -> None:
+        self.target = target
         self.headers = headers
         self.version = version
         self.keep_alive = keep_alive
