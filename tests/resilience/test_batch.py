@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from rheostat.resilience.batch import (
     Pace,
     arrived,
     decide,
+    evenly,
     limit_after,
     too_late,
     took,
@@ -179,3 +182,27 @@ def test_a_decision_takes_some_or_says_until_when(
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=f"`{next(iter(wrong))}`"):
         BatchSettings(**wrong)  # type: ignore[arg-type]
+
+
+@given(st.integers(2, 400), st.integers(1, 8), st.data())
+def test_calls_of_clients_that_come_back_together_become_alike(clients: int, instances: int, data: st.DataObject) -> None:
+    """However unevenly they begin, after two rounds each call has its even share, to a row."""
+    shares = sorted(data.draw(st.lists(st.integers(0, clients), min_size=instances, max_size=instances)))
+    bounds = [0, *shares, clients]
+    sizes = [after - before for before, after in pairwise(bounds)]
+    *running, waiting = sizes
+    before = clients
+    for _ in range(2 * (instances + 1)):
+        back = running.pop(0)
+        take = evenly(waiting, waiting, back, sum(running), before, instances)
+        assert 0 <= take <= waiting
+        running.append(take)
+        waiting += back - take
+    assert max(running) <= -(-clients // (instances + 1))
+    assert waiting + sum(running) == clients
+
+
+def test_a_burst_is_not_held_up() -> None:
+    assert evenly(31, 31, 1, 0, 0, 1) == 31  # the first call since the model was idle
+    assert evenly(31, 31, 1, 0, 8, 1) == 31  # many more than there were
+    assert evenly(26, 26, 6, 0, 32, 1) == 16

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 from msgspec import structs
 
 from rheostat.chance import chance
-from rheostat.engine.bell import Bell
 from rheostat.engine.fitting import fitted
 from rheostat.engine.places import Places
 from rheostat.engine.progress import Progress, outcome_of, uncertain
 from rheostat.engine.stream import Outlet, poured
 from rheostat.errors import FAILURES, ModelError
 from rheostat.pool import Model
+from rheostat.pool.bell import Bell
 from rheostat.types import Attempt, Failure, Outcome, Prediction, Request
 from rheostat.types.priority import RANKS
 
@@ -115,9 +115,9 @@ class Executor:
                 try:
                     if outlet is not None:
                         return await poured(model, request, outlet, self.clock)
-                    with self.bell.within(timeout):
-                        if model.queued is not None:
-                            return await model.queued.aqueue(request.data, timeout, RANKS[request.priority])
+                    if model.queued is not None:
+                        return await model.queued.aqueue(request.data, timeout, RANKS[request.priority], self.bell)
+                    with self.bell.within(timeout, asyncio.get_running_loop()):
                         remote = cast("RemoteBackend", model.backend)
                         return _first(await remote.apredict((request.data,), timeout))
                 finally:

@@ -111,15 +111,15 @@ def record_of(
 def summary(request: Request, raw: bool) -> InputSummary:
     """Summarise the input: kind, length in characters, hash; the text itself only when `raw`, an image never."""
     data = request.data
+    if type(data) is str:
+        body = data.encode("utf-8", "surrogatepass")
+        return InputSummary("text", len(data), xxhash.xxh3_64_hexdigest(body), data if raw else None)
     if isinstance(data, Chat):
         body = msgspec.json.encode(data.fields)
         hashed = xxhash.xxh3_64_hexdigest(data.question)
         return InputSummary("chat", len(body), hashed, body.decode() if raw else None)
     if isinstance(data, dict) and isinstance(data.get("image"), str | bytes):
         return _image_summary(data, raw)
-    if isinstance(data, str):
-        body = data.encode("utf-8", "surrogatepass")
-        return InputSummary("text", len(data), xxhash.xxh3_64_hexdigest(body), data if raw else None)
     body = encoded(data)
     text = body.decode("utf-8", "replace") if raw else None
     return InputSummary("features" if isinstance(data, dict) else type(data).__name__, len(body),
@@ -160,20 +160,15 @@ def status_of(error: RheostatError | None, level: int, fallback_reason: str) -> 
     return "rejected" if isinstance(error, ClientError) else "error"
 
 
-def _selected(ending: Ending, history: tuple[Outcome, ...]) -> Outcome | None:
-    """The outcome of the model that counts most; the later one when two count the same."""
-    best: Outcome | None = None
+def answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str]:
+    """Return the model that counts most and its version (the later one when two count the same), those of the cached answer,
+    or `preset`."""
+    selected: Outcome | None = None
     heaviest = 0.0
     for outcome in history:
-        weight = ending.weights.get(outcome.model, 0.0) if outcome.ok else 0.0
+        weight = ending.weights.get(outcome.model, 0.0) if outcome.prediction is not None else 0.0
         if weight > 0.0 and weight >= heaviest:
-            best, heaviest = outcome, weight
-    return best
-
-
-def answered_by(ending: Ending, history: tuple[Outcome, ...]) -> tuple[str, str]:
-    """Return the model that counts most and its version, those of the cached answer, or `preset`."""
-    selected = _selected(ending, history)
+            selected, heaviest = outcome, weight
     if selected is not None:
         return selected.served_by, selected.version
     if ending.recalled is not None:
@@ -224,8 +219,8 @@ def _closed(outcome: Outcome, model: Model | None, raw: bool) -> Outcome:
 
 
 def finish_of(said: Prediction) -> str:
-    """Return how the answer in a conversation finished: `stop`, `length`, `tool_calls` or what else its model told; `end` where
-    a completion tells nothing."""
+    """Return how the answer in a conversation finished: `stop`, `length`, `tool_calls` or what else its model told; `end`
+    where a completion tells nothing."""
     if not isinstance(said.output, bytes):
         return "stop"
     try:

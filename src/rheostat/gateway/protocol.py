@@ -6,7 +6,7 @@ and negative lengths. This closes what it leaves open.
 
 from __future__ import annotations
 
-from asyncio import BaseTransport, Event, Task, TimerHandle, Transport
+from asyncio import BaseTransport, Event, TimerHandle, Transport
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import unquote
@@ -153,7 +153,7 @@ class GuardedProtocol(HttpToolsProtocol):
         method, before = self.parser.get_method(), self.cycle
         cycle: SmallCycle | OneWriteCycle
         if self._small and self.url in self.direct and method == b"POST" and not self.expect_100_continue:
-            cycle = SmallCycle(self.url, self.headers, version, keep_alive)
+            cycle = SmallCycle(self.url, self.headers, version, keep_alive, self.tasks)
         else:
             cycle = self._asgi_cycle(method, self.url, version, self.headers, keep_alive)
         self.cycle = cycle
@@ -200,15 +200,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         cycle.queued = False
         if type(cycle) is not SmallCycle:
-            self._task(cycle.run_asgi(app))
+            task = self.loop.create_task(cycle.run_asgi(app))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
         elif not cycle.more_body:
             self.loop.call_soon(self._answer, cycle)  # others come in between, and the stack stays low
-
-    def _task(self, work: Coroutine[Any, Any, None]) -> Task[None]:
-        task = self.loop.create_task(work)
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
-        return task
 
     def on_body(self, body: bytes) -> None:
         cycle = self.cycle
@@ -234,11 +230,11 @@ class GuardedProtocol(HttpToolsProtocol):
         begun = self.direct[cycle.target].begin(cycle.headers, cycle.body)
         if isinstance(begun, Page):
             if self.flow.write_paused:
-                cycle.task = self._task(self._write_when_taken(cycle, begun))
+                cycle.begin(self.loop.create_task(self._write_when_taken(cycle, begun)))
             else:
                 self._write(cycle, begun)
         elif begun is not None:
-            cycle.task = self._task(self._write_later(cycle, begun))
+            cycle.begin(self.loop.create_task(self._write_later(cycle, begun)))
         else:
             full = self._asgi_cycle(b"POST", cycle.target, cycle.version, cycle.headers, cycle.keep_alive)
             full.body += cycle.body
@@ -249,14 +245,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self._start_asgi_task(full, self.app)
 
     async def _write_later(self, cycle: SmallCycle, begun: Coroutine[Any, Any, Page]) -> None:
-        page = await begun
-        if self.flow.write_paused and not cycle.disconnected:
-            await self.flow.drain()
-        self._write(cycle, page)
+        try:
+            page = await begun
+            if self.flow.write_paused and not cycle.disconnected:
+                await self.flow.drain()
+            self._write(cycle, page)
+        finally:
+            cycle.over()
 
     async def _write_when_taken(self, cycle: SmallCycle, page: Page) -> None:
-        await self.flow.drain()
-        self._write(cycle, page)
+        try:
+            await self.flow.drain()
+            self._write(cycle, page)
+        finally:
+            cycle.over()
 
     def _write(self, cycle: SmallCycle, page: Page) -> None:
         if cycle.disconnected:
@@ -364,6 +366,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def guarded(limits: Callable[[], ServerSettings], direct: Mapping[bytes, Direct] = NOTHING) -> type[GuardedProtocol]:
-    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. Small requests to
-    the pages in `direct`, by their path, it answers itself; everything else goes to the application."""
+    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. Small requests to the
+    pages in `direct`, by their path, it answers itself; everything else goes to the application."""
     return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits), "direct": direct})

@@ -14,12 +14,15 @@ class SmallCycle:
 
     __slots__ = (
         "body", "disconnected", "headers", "keep_alive", "more_body", "queued", "response_complete", "response_started",
-        "target", "task", "version",
+        "target", "task", "tasks", "version",
     )  # fmt: skip
 
-    def __init__(self, target: bytes, headers: list[tuple[bytes, bytes]], version: str, keep_alive: bool) -> None:
+    def __init__(
+        self, target: bytes, headers: list[tuple[bytes, bytes]], version: str, keep_alive: bool, tasks: set[Task[None]]
+    ) -> None:
         self.target = target
         self.headers = headers
+        self.tasks = tasks
         self.version = version
         self.keep_alive = keep_alive
         self.body = b""
@@ -28,8 +31,19 @@ class SmallCycle:
         self.response_started = self.response_complete = self.disconnected = False
         self.task: Task[None] | None = None  # what makes the answer, where that is not done on the spot
 
+    def begin(self, task: Task[None]) -> None:
+        """Its answer is made in this task, which is known among the server's `tasks` until it is over."""
+        self.task = task
+        self.tasks.add(task)
+
+    def over(self) -> None:
+        """Its task has done what it can."""
+        if self.task is not None:
+            self.tasks.discard(self.task)
+
     def leave(self) -> None:
         """The client is gone: nobody needs the answer."""
         self.disconnected = True
         if self.task is not None:
             self.task.cancel()
+            self.tasks.discard(self.task)  # it may not even have begun

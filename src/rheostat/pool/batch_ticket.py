@@ -10,14 +10,22 @@ from rheostat.pool.batch_call import Called
 
 
 class Ticket:
-    """A row; `came` and `due` are monotonic seconds, `batch` what it went with."""
+    """A row; `came` and `due` are monotonic seconds, `rings_at` is `due` by the loop, `batch` what it went with."""
 
-    __slots__ = ("batch", "came", "due", "future", "kind", "rank", "row")
+    __slots__ = ("batch", "came", "due", "future", "kind", "rank", "rings_at", "row")
 
-    def __init__(self, row: Row, kind: Hashable, rank: int, came: float, due: float) -> None:
-        self.row, self.kind, self.rank, self.came, self.due = row, kind, rank, came, due
-        self.future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def __init__(
+        self, row: Row, kind: Hashable, rank: int, came: float, timeout_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.row, self.kind, self.rank, self.came = row, kind, rank, came
+        self.due, self.rings_at = came + timeout_s, loop.time() + timeout_s
+        self.future: asyncio.Future[Reply] = loop.create_future()
         self.batch: Batch | None = None
+
+    def ring(self) -> None:
+        """Its time is over."""
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
 
     def answer(self, reply: Reply) -> None:
         """Give whoever waits his reply."""

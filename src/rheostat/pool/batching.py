@@ -7,7 +7,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
 
 from rheostat.errors import ModelError
 from rheostat.pool.backend import Backend, RemoteBackend, Reply, Row
@@ -15,10 +16,22 @@ from rheostat.pool.batch_call import Called, acall, call
 from rheostat.pool.batch_tally import BatchTally
 from rheostat.pool.batch_ticket import Batch, Line, Ticket
 from rheostat.pool.shape import shape_of
-from rheostat.resilience.batch import Arrivals, BatchSettings, Pace, arrived, decide, limit_after, most_rows, too_late, took
+from rheostat.resilience.batch import (
+    Arrivals,
+    BatchSettings,
+    Pace,
+    arrived,
+    decide,
+    evenly,
+    limit_after,
+    most_rows,
+    too_late,
+    took,
+)
 
 if TYPE_CHECKING:
     from rheostat.clock import Clock
+    from rheostat.pool.bell import Bell
 
 _log = logging.getLogger("rheostat.pool")
 
@@ -49,6 +62,7 @@ class Batched:
     ) -> None:
         self.labels = inner.labels
         self.inner = inner
+        self._suspends = isinstance(inner, RemoteBackend)
         self.settings = settings
         self.tally = BatchTally()
         self.limit = settings.max_rows
@@ -62,8 +76,9 @@ class Batched:
         self._pace = Pace()
         self._arrivals = Arrivals()
         self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = float("inf")
+        self._alarm_at = inf
         self._running: set[Batch] = set()
+        self._in_hand = 0  # rows that waited, ran or had just come back when the last call ended and another began
         self._closed = False
         self._threads: ThreadPoolExecutor | None = None
 
@@ -80,17 +95,20 @@ class Batched:
             return (await self.aqueue(rows[0], timeout_s, 0),)
         return await asyncio.gather(*[self.aqueue(row, timeout_s, 0) for row in rows])
 
-    async def aqueue(self, row: Row, timeout_s: float, rank: int) -> Reply:
-        """Answer one row; rows of a smaller `rank` go first.
+    async def aqueue(self, row: Row, timeout_s: float, rank: int, bell: Bell | None = None) -> Reply:
+        """Answer one row; rows of a smaller `rank` go first. With a `bell` it ends when `timeout_s` is over.
 
         Raises:
             ModelError: `unavailable` when the model is closed.
+            TimeoutError: the bell has rung.
         """
         if self._closed:
             raise _closed()
         loop = asyncio.get_running_loop()
         now = self._clock.monotonic()
-        ticket = Ticket(row, self._kind_of(row), rank, now, now + timeout_s)
+        ticket = Ticket(row, self._kind_of(row), rank, now, timeout_s, loop)
+        if bell is not None and timeout_s != inf:
+            bell.enter(ticket, loop)
         line = self._lines.get(ticket.kind)
         if line is None:
             line = self._lines[ticket.kind] = Line()
@@ -101,9 +119,12 @@ class Batched:
             self._pump(loop)
         try:
             return await ticket.future
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TimeoutError):
             self._left(ticket)
             raise
+        finally:
+            if bell is not None:
+                bell.leave(ticket)
 
     def status(self) -> dict[str, Any]:
         """Return what people ask for: `expected_ms` is what a call over one row and over `limit` rows should take."""
@@ -125,12 +146,12 @@ class Batched:
         else:
             self.inner.close()
 
-    def _pump(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start what should start now, and look again when that may have changed."""
+    def _pump(self, loop: asyncio.AbstractEventLoop, back: int = 0) -> None:
+        """Start what should start now, and look again when that may have changed; `back` rows have just been computed."""
         try:
             now = self._clock.monotonic()
             while self._free and self._lines:
-                until = self._next(loop, now)
+                until = self._next(loop, now, back)
                 if until > now:
                     self._look_again(loop, until, now)
                     return
@@ -138,9 +159,9 @@ class Batched:
             _log.exception("the batches of model %s failed inside", self._name)
             self._fail(ModelError("crashed", f"{type(error).__name__}: {error}"))
 
-    def _next(self, loop: asyncio.AbstractEventLoop, now: float) -> float:
+    def _next(self, loop: asyncio.AbstractEventLoop, now: float, back: int) -> float:
         """Start a batch, of the kind whose turn it is among those that are ready; without one return until when to wait."""
-        until = float("inf")
+        until = inf
         lines = self._lines.values()
         for line in sorted(lines, key=lambda line: line.rank) if len(lines) > 1 else lines:
             verdict = decide(
@@ -156,10 +177,16 @@ class Batched:
             )
             if verdict.take:
                 if not self._sent_away(line, now):
-                    self._start(loop, line, verdict.take, verdict.reason, now)
+                    self._start(loop, line, self._share(verdict.take, back), verdict.reason, now)
                 return now
             until = min(until, verdict.until)
         return until
+
+    def _share(self, take: int, back: int) -> int:
+        """Return how many rows go, of those that could; see `evenly`."""
+        running = sum([len(batch.tickets) for batch in self._running])
+        before, self._in_hand = self._in_hand, self.queued + back + running if back else 0
+        return evenly(take, self.queued, back, running, before, self.settings.instances) if back else take
 
     def _sent_away(self, line: Line, now: float) -> bool:
         """Take out those who have just left, and rows that would be late, as long as others can have their place."""
@@ -191,15 +218,16 @@ class Batched:
         rows = [ticket.row for ticket in tickets]
         self._free -= 1
         self._running.add(batch)
-        if isinstance(self.inner, RemoteBackend):
+        if self._suspends:
             timeout_s = max(ticket.due for ticket in tickets) - now
-            batch.task = loop.create_task(acall(self.inner, rows, timeout_s, repeat=self._repeat))
+            inner = cast("RemoteBackend", self.inner)
+            batch.task = loop.create_task(acall(inner, rows, timeout_s, repeat=self._repeat))
             batch.task.add_done_callback(lambda task: self._awaited(loop, batch, task))
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.settings.instances, thread_name_prefix=f"batch-{self._name}")
         try:
-            self._threads.submit(self._computed, loop, batch, self.inner, rows)
+            self._threads.submit(self._computed, loop, batch, cast("Backend", self.inner), rows)
         except RuntimeError as error:  # no thread can be had
             self._ended(loop, batch, Called([ModelError("crashed", str(error))] * count, 0, 0, failed=True))
 
@@ -228,7 +256,9 @@ class Batched:
         try:
             self._note(batch, called)
             if self._lines:
-                self._pump(loop)
+                self._pump(loop, len(batch.tickets))
+            else:
+                self._in_hand = 0
         finally:
             for ticket, reply in zip(batch.tickets, called.replies, strict=True):
                 ticket.answer(reply)
@@ -268,7 +298,7 @@ class Batched:
         self._alarm, self._alarm_at = loop.call_later(until - now, self._rung, loop), until
 
     def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm, self._alarm_at = None, float("inf")
+        self._alarm, self._alarm_at = None, inf
         self._pump(loop)
 
     def _fail(self, error: ModelError) -> None:
@@ -278,7 +308,7 @@ class Batched:
         self.queued = 0
         if self._alarm is not None:
             self._alarm.cancel()
-            self._alarm, self._alarm_at = None, float("inf")
+            self._alarm, self._alarm_at = None, inf
         for ticket in waiting:
             ticket.answer(error)
 

@@ -17,6 +17,7 @@ from rheostat.pool.preparing import Prepare
 
 if TYPE_CHECKING:
     from rheostat.clock import Clock
+    from rheostat.pool.bell import Bell
 
 _HANDFUL = 8  # rows that a thread takes at a time, so that handing over is not paid for each
 _SMOOTHING = 0.1
@@ -83,11 +84,12 @@ class PreparedBeside:
             return (await self.aqueue(rows[0], timeout_s, 0),)
         return await asyncio.gather(*[self.aqueue(row, timeout_s, 0) for row in rows])
 
-    async def aqueue(self, row: Row, timeout_s: float, rank: int) -> Reply:
-        """Answer one row; rows of a smaller `rank` go first.
+    async def aqueue(self, row: Row, timeout_s: float, rank: int, bell: Bell | None = None) -> Reply:
+        """Answer one row; rows of a smaller `rank` go first. With a `bell` it ends when `timeout_s` is over.
 
         Raises:
             ModelError: `unavailable` when the model is closed.
+            TimeoutError: the bell has rung.
         """
         if self._closed:
             raise _closed()
@@ -98,13 +100,14 @@ class PreparedBeside:
         self.waiting += 1
         self._pump(loop)
         try:
-            value = await ticket.future
-            if isinstance(value, ModelError):
-                return value
-            left_s = ticket.due - self._clock.monotonic()
-            if isinstance(self.inner, Batched):
-                return await self.inner.aqueue(value, left_s, rank)
-            return (await self.inner.apredict((value,), left_s))[0]
+            with bell.within(timeout_s, loop) if bell is not None else contextlib.nullcontext():
+                value = await ticket.future
+                if isinstance(value, ModelError):
+                    return value
+                left_s = ticket.due - self._clock.monotonic()
+                if isinstance(self.inner, Batched):
+                    return await self.inner.aqueue(value, left_s, rank)
+                return (await self.inner.apredict((value,), left_s))[0]
         finally:
             self._over(ticket, loop)
 

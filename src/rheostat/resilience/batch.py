@@ -21,6 +21,7 @@ _OUTLIER = 4.0
 _DOUBT = 0.02  # how much spread in the sizes it takes to believe in a fixed part, as a share of their square
 _NEWEST = 0.125  # weight of the latest gap between two rows
 _OVERLONG = 2.0  # times the target
+_UNSTEADY = 0.25  # how much the rows in hand may differ from one call to the next
 FULL, TARGET, DEADLINE, WAITED, ALONE, ENOUGH = "full", "target", "deadline", "waited", "alone", "enough"
 REASONS = (FULL, TARGET, DEADLINE, WAITED, ALONE, ENOUGH)
 """Why a batch goes: it is full; a larger one would miss the latency target or a row's deadline; it has waited `max_wait`;
@@ -123,6 +124,20 @@ def most_rows(settings: BatchSettings, pace: Pace, limit: int) -> tuple[int, str
         return most, FULL
     free = settings.target - pace.fixed
     return max(1, int(free / pace.per_row + 1e-9)) if pace.per_row > 0.0 and free > 0.0 else 1, TARGET
+
+
+def evenly(take: int, waiting: int, back: int, running: int, before: int, instances: int) -> int:
+    """Return how many of the `take` rows that could go now shall go, when a call has just ended.
+
+    Clients that wait for each answer come back together: a large and a small call in turn, the model idle while the answers
+    of the large one are sent. The time of both is the least when they are alike, as each is a convex function of its size.
+    So where the rows in hand (`waiting`, `back` from the call, and `running` in others) are about as many as they were
+    `before`, when the last call ended, a call takes its even share of them; nobody who comes alone is held up.
+    """
+    together = waiting + back + running
+    if not before or abs(together - before) > together * _UNSTEADY:
+        return take
+    return min(take, -(-together // (instances + 1)))
 
 
 def too_late(pace: Pace, most: int, dues: Sequence[float], others: bool, now: float) -> float:

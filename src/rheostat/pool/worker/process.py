@@ -110,10 +110,10 @@ class Process(asyncio.Protocol):
     def hangs_for_s(self) -> float | None:
         """The seconds until it will be killed, if it seems to hang: it still computes what its caller gave up, and has for
         more than OVERDUE_S seconds. None when it does not."""
-        gone = asyncio.get_running_loop().time() - self._began
-        if self._answer is None or not self._answer.done() or gone < OVERDUE_S:
+        if self._answer is None or not self._answer.done():
             return None
-        return max(0.0, self.stuck_s - gone)
+        gone = asyncio.get_running_loop().time() - self._began
+        return max(0.0, self.stuck_s - gone) if gone >= OVERDUE_S else None
 
     @property
     def alive(self) -> bool:

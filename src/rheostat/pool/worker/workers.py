@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from rheostat.clock import Clock
@@ -206,7 +207,12 @@ class Workers:
 
     def _expected_s(self, now: float) -> float:
         """Return the seconds until a process should take calls; 0 when one does."""
-        return min(seat.expected_s(now) for seat in self._seats)
+        least = inf
+        for seat in self._seats:
+            least = min(least, seat.expected_s(now))
+            if not least:
+                break
+        return least
 
 
 def _late(answer: Answer, timeout_s: float) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rheostat.engine.bell import Bell
+from rheostat.pool.bell import Bell
 from rheostat.testing import VirtualLoop, run_virtual
 
 
@@ -20,7 +20,7 @@ def test_each_ends_at_its_own_limit_or_when_it_is_done(plans):
         await asyncio.sleep(begins)
         began = loop.time()
         try:
-            with bell.within(limit):
+            with bell.within(limit, asyncio.get_running_loop()):
                 await asyncio.sleep(takes)
             ended = "done"
         except TimeoutError:
@@ -41,7 +41,7 @@ def test_whoever_is_cancelled_from_outside_is_not_late():
 
     async def everything():
         async def work():
-            with bell.within(5.0):
+            with bell.within(5.0, asyncio.get_running_loop()):
                 await asyncio.sleep(10.0)
 
         task = asyncio.ensure_future(work())
@@ -58,7 +58,7 @@ def test_cancelled_from_outside_in_the_moment_it_rings_stays_cancelled():
 
     async def everything():
         async def work():
-            with bell.within(1.0):
+            with bell.within(1.0, asyncio.get_running_loop()):
                 await asyncio.sleep(10.0)
 
         task = asyncio.ensure_future(work())
@@ -74,11 +74,11 @@ def test_a_limit_without_end_and_another_loop():
     bell = Bell()
 
     async def left_behind():
-        with bell.within(float("inf")), bell.within(3.0):
+        with bell.within(float("inf"), asyncio.get_running_loop()), bell.within(3.0, asyncio.get_running_loop()):
             await asyncio.sleep(1.0)
 
     async def late():
-        with pytest.raises(TimeoutError), bell.within(2.0):
+        with pytest.raises(TimeoutError), bell.within(2.0, asyncio.get_running_loop()):
             await asyncio.sleep(5.0)
 
     for _ in range(2):
