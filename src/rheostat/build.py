@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from rheostat.cache.answers import Answers, Question
 from rheostat.cache.redis import RedisStore
+from rheostat.cache.semantic import Semantic, open_semantic
 from rheostat.cache.settings import CacheSettings
 from rheostat.cache.shared import Shared
 from rheostat.clock import Clock, SystemClock
@@ -94,6 +95,20 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         if unknown:
             told = f"it reads the answers of {', '.join(unknown)}, which the config does not have"
             problems.extend(loaded.placed(f"signals.{name}", [Problem("", None, told)]))
+    semantics: dict[str, Semantic] = {}
+    for name, route in config.routes.items():
+        wanted = route.cache.semantic if route.cache is not None else None
+        if wanted is None:
+            continue
+        made_of = (stamp(wanted, loaded.base), loaded.base)
+        lane = previous.plan.lanes.get(name) if previous is not None else None
+        if lane is not None and lane.semantic is not None and lane.semantic.made_of == made_of:
+            semantics[name] = lane.semantic
+            continue
+        try:
+            semantics[name] = await asyncio.to_thread(open_semantic, wanted, loaded.base, made_of)
+        except Exception as error:
+            problems.extend(_problems(loaded, f"routes.{name}.cache.semantic", error))
     problems += _unmapped(loaded, models)
     problems += loaded.placed("models", [*await preload(opened, residency), *unusable(models)])
     if problems:
@@ -102,7 +117,7 @@ async def build(loaded: Loaded, previous: Wiring | None = None) -> Wiring:
         raise ConfigError(problems, loaded.path)
     bind(models, SystemClock())
     pool = Pool(models, tuple(route.models or tuple(models) for route in config.routes.values()), config.health)
-    lanes = {name: _lane(name, loaded, pool, scorers) for name in config.routes}
+    lanes = {name: _lane(name, loaded, pool, scorers, semantics.get(name)) for name in config.routes}
     most, tenants = config.server.max_in_flight, _tenants(config)
     plan = Plan(version=loaded.version, lanes=lanes, pool=pool, max_in_flight=most, tenants=tenants)
     again = structs.replace(plan, lanes={name: _completing(lane) for name, lane in lanes.items()})
@@ -146,7 +161,10 @@ def unchanged(loaded: Loaded, wiring: Wiring) -> bool:
     )
 
 
-def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]]) -> Lane:
+def _lane(
+    name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Stamp, Scorer | AnswerScorer]],
+    semantic: Semantic | None = None,
+) -> Lane:  # fmt: skip
     settings = loaded.config.routes[name]
     policy = loaded.policies[name]
     allowed = settings.models or tuple(pool)
@@ -183,6 +201,7 @@ def _lane(name: str, loaded: Loaded, pool: Pool, scorers: Mapping[str, tuple[Sta
         averaged=averaged_of(policy),
         question=_question(name, settings, policy, pool, loaded, bool(wanted)),
         cache=settings.cache,
+        semantic=semantic,
         policy_version=loaded.policy_versions.get(name, ""),
         raw_input=loaded.config.records.input == "raw",
         is_chat=loaded.config.task == "chat",

@@ -139,7 +139,7 @@ class Router:
         plan = self._wiring.plan
         lane = plan.lanes.get(route)
         if lane is not None:
-            if lane.session is not None:
+            if lane.session is not None or lane.semantic is not None:
                 return False
             caching = self.caching
             if lane.route.fallback.later or (lane.cache is not None and (caching.shared is not None or caching.flights)):

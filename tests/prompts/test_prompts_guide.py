@@ -63,3 +63,11 @@ def test_its_config_decides_as_it_says(tmp_path: Path, monkeypatch: pytest.Monke
         assert ask(handle.url, hello("tell me about the sea", tools=tools), key).headers["x-rheostat-model"] == "large"
     small.close()
     large.close()
+
+
+def test_the_caching_guides_similar_questions_are_taken(tmp_path: Path) -> None:
+    text = (DOCS / "caching.md").read_text()
+    (block,) = re.findall(r"```yaml similar\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "minilm").mkdir()
+    (tmp_path / "rheostat.yaml").write_text(block)
+    assert load_config(str(tmp_path / "rheostat.yaml")).warnings == ()

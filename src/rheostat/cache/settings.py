@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from rheostat.cache.semantic import SemanticSettings
 from rheostat.guarded import RedisSettings
 from rheostat.types.duration import Duration
 
@@ -16,11 +17,13 @@ class RouteCache(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A route's answer is given again for `ttl` to requests that ask the same: of the same tenant, and with all else that
     changes the answer. Only whole answers by the route's own decision are kept, never errors. With `coalesce`, equal
     requests that come while the first is being answered wait for its answer. With `across_tenants` all tenants share
-    the answers: one may then find out what another has asked."""
+    the answers: one may then find out what another has asked. With `semantic`, off unless it is given, similar questions
+    have the same answer, which is sometimes a wrong one."""
 
     ttl: Duration = Duration(300.0)
     coalesce: bool = True
     across_tenants: bool = False
+    semantic: SemanticSettings | None = None
 
     def __post_init__(self) -> None:
         if not self.ttl > 0.0:

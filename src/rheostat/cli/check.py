@@ -143,6 +143,8 @@ def _tell(loaded: Loaded, models: dict[str, dict[str, Any]]) -> None:
             say(f"  any other model may stand in at L3 ({', '.join(others)}): name those that may in the route's `models`")
         if route.cache is not None:
             say(f"  an answer is given again for {float(route.cache.ttl):g} s to whoever asks the same")
+        if route.cache is not None and (near := route.cache.semantic) is not None:
+            say(f"  and to whoever asks what is {near.similarity:g} similar, which is sometimes something else")
     kept = [f"{kind} {place}" for kind in ("jsonl", "sqlite") if (place := getattr(config.records, kind))]
     say()
     say(f"records: {', '.join(kept) or 'none are kept'}")

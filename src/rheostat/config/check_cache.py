@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from rheostat.cache.settings import CacheSettings
 from rheostat.config.draft import Draft
 
@@ -13,6 +15,12 @@ def check_cache(draft: Draft) -> None:
     for name, route in routes.items():
         if route.cache is None:
             continue
+        if (near := route.cache.semantic) is not None:
+            path = f"routes.{name}.cache.semantic"
+            if draft.task != "chat":
+                draft.wrong(path, "compares the questions of conversations: it needs `task: chat`")
+            if not os.path.isdir(os.path.join(draft.base, near.encoder)):
+                draft.wrong(f"{path}.encoder", f"there is no folder {near.encoder} (paths start from the config's folder)")
         for model in route.models or tuple(draft.models):
             known = draft.models.get(model)
             if known is not None and known.side_effects:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import NODEFAULT, Meta, Struct
 
+from rheostat.cache.semantic import SemanticSettings
 from rheostat.cache.settings import CacheSettings, RouteCache
 from rheostat.config.hints import expected, fields_of
 from rheostat.config.parts import Parts
@@ -117,7 +118,7 @@ def reference(parts: Parts | None = None) -> str:
     for tag, cls in known.backends.items():
         blocks += _section(f"### backend: {tag}", cls, without=common)
     blocks += _section("## routes.NAME", RouteSettings)
-    blocks += _section("### cache", RouteCache)
+    blocks += _section("### cache", RouteCache) + _section("### cache.semantic", SemanticSettings)
     blocks += _section("### session", RouteSession)
     blocks += _section("### fallback", FallbackSettings) + _section("### fallback.preset", Preset)
     blocks.append(POLICIES)

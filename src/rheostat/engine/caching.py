@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ import msgspec
 
 from rheostat.cache.answers import Answers, Kept, Question, is_good
 from rheostat.cache.flights import Flights
+from rheostat.cache.semantic import Near, Semantic
 from rheostat.cache.settings import RouteCache
 from rheostat.cache.shared import Shared
 from rheostat.clock import Clock
@@ -19,6 +22,7 @@ from rheostat.types import Recalled, Request
 if TYPE_CHECKING:
     from rheostat.engine.engine import Lane, Served
 
+_log = logging.getLogger("rheostat.cache")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[bytes, float, str, str]).decode
 
@@ -26,13 +30,14 @@ _decode = msgspec.msgpack.Decoder(tuple[bytes, float, str, str]).decode
 class Turn:
     """A request's way past the cache: either an `ending`, or the models are asked. It is left in any case."""
 
-    __slots__ = ("_leave", "ending", "key")
+    __slots__ = ("_leave", "ending", "key", "near")
 
     def __init__(
         self, key: bytes | None, ending: Ending | None = None, leave: Callable[[Served | None], None] | None = None
     ) -> None:
         self.key = key
         self.ending = ending
+        self.near: Near | None = None
         self._leave = leave
 
     def leave(self, served: Served | None) -> None:
@@ -50,7 +55,9 @@ class Caching:
         self.shared = shared
         self.flights: Flights[Served] = Flights()
 
-    async def enter(self, settings: RouteCache, question: Question, request: Request, *, whole: bool) -> Turn:
+    async def enter(
+        self, settings: RouteCache, question: Question, request: Request, semantic: Semantic | None = None, *, whole: bool
+    ) -> Turn:
         """Return the answer to the same question, now or when it comes; else the request's turn to ask the models.
 
         Only an answer that is wanted `whole`, not piece by piece, waits for that of another request.
@@ -76,14 +83,42 @@ class Caching:
                 if leave is not None:
                     leave(None)
                 raise
-        return Turn(key, _again(found) if found is not None else None, leave)
+        turn = Turn(key, _again(found) if found is not None else None, leave)
+        if semantic is not None and turn.ending is None:
+            try:
+                await self._look_around(turn, settings, question, request, semantic)
+            except BaseException:
+                turn.leave(None)
+                raise
+        return turn
 
-    def keep(self, lane: Lane, request: Request, served: Served, key: bytes | None) -> None:
+    async def _look_around(
+        self, turn: Turn, settings: RouteCache, question: Question, request: Request, semantic: Semantic
+    ) -> None:
+        """Give the answer to a similar question; an encoder that fails is no hindrance."""
+        try:
+            near = await asyncio.to_thread(semantic.near, question, request)
+        except Exception as error:
+            _log.warning("a question could not be compared with others: %s: %s", type(error).__name__, error)
+            return
+        found = semantic.nearest(near) if near is not None else None
+        if near is not None and found is not None:
+            key, similarity = found
+            kept = self.answers.recall(key, self.clock.monotonic(), settings.ttl)
+            if kept is not None:
+                turn.ending = _similar(kept, similarity)
+            else:
+                semantic.forget(near, key)
+        turn.near = near
+
+    def keep(self, lane: Lane, request: Request, served: Served, key: bytes | None, near: Near | None = None) -> None:
         """Keep what the models answered to the question of this `key`, if it is good and may be kept."""
         said, record = served.prediction, served.record
         if said is None or record.age_s is not None or request.no_store or not is_good(record):
             return
         entry = self.answers.keep(key, said, record, self.clock.monotonic())
+        if near is not None and lane.semantic is not None and entry is not None and key is not None:
+            lane.semantic.add(near, key)
         if self.shared is not None and entry is not None and key is not None and lane.cache is not None:
             packed = _encode((entry.answer, self.clock.wall(), entry.model, entry.version))
             self.shared.put(key, packed, lane.cache.ttl)
@@ -121,6 +156,13 @@ def _again(found: Recalled) -> Ending:
     return Ending(prediction=found.prediction, by="cache", reason=reason, recalled=found, cache="hit")
 
 
+def _similar(found: Recalled, similarity: float) -> Ending:
+    reason = f"the answer to a similar question ({similarity:.3f}) {found.age_s:.1f} s ago"
+    return Ending(
+        prediction=found.prediction, by="cache", reason=reason, recalled=found, cache="semantic-hit", similarity=similarity
+    )
+
+
 def _with(served: Served) -> Ending:
     """The ending of a request that waited for an equal one."""
     record, said, given = served.record, served.prediction, None
@@ -140,6 +182,7 @@ def _with(served: Served) -> Ending:
         stood_in=record.stood_in,
         later=served.later,
         cache="shared",
+        similarity=record.similarity,
     )
 
 

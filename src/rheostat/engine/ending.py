@@ -13,7 +13,8 @@ from rheostat.types import Failure, Floor, Hold, Outcome, Prediction, Recalled
 class Ending(Struct, frozen=True):
     """How the request ended: a prediction, or the error to raise. `level` is 0, or the rung (1-5) that answered.
 
-    `recalled` is the cached answer that was given, `cache` how: hit, shared (with an equal request), or "" (L4). `later`
+    `recalled` is the cached answer that was given, `cache` how: hit, shared (with an equal request), semantic-hit (to
+    a question of this `similarity`), or "" (L4). `later`
     asks the driver to complete the request in the background.
     """
 
@@ -31,6 +32,7 @@ class Ending(Struct, frozen=True):
     guess: str | None = None
     recalled: Recalled | None = None
     cache: str = ""
+    similarity: float | None = None
     later: bool = False
     stood_in: Mapping[str, Mapping[str, float]] = {}
 

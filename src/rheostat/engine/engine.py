@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rheostat.cache.answers import Question
+from rheostat.cache.semantic import Semantic
 from rheostat.cache.settings import RouteCache
 from rheostat.clock import Clock
 from rheostat.engine.admission import Admission
@@ -45,9 +46,9 @@ class Lane(Struct, frozen=True, kw_only=True):
 
     With `live` the policy decides by how busy the models are, so that every request needs a view of its own. `averaged`
     names the models whose running means it reads. `question` says which requests ask the same, where answers are cached or
-    come later; with a `cache` they are given again while they are fresh. With `is_chat` a row is a conversation, and its
-    record holds nothing of the answer. With a `session` conversations are kept; `summarising` says who sums up what is too
-    long."""
+    come later; with a `cache` they are given again while they are fresh, with `semantic` to similar questions too. With
+    `is_chat` a row is a conversation, and its record holds nothing of the answer. With a `session` conversations are kept;
+    `summarising` says who sums up what is too long."""
 
     name: str
     route: Route
@@ -61,6 +62,7 @@ class Lane(Struct, frozen=True, kw_only=True):
     averaged: Fields = {}
     question: Question | None = None
     cache: RouteCache | None = None
+    semantic: Semantic | None = None
     policy_version: str = ""
     raw_input: bool = False
     is_chat: bool = False
@@ -146,7 +148,7 @@ class Engine:
         if self.caching is None or lane.cache is None or lane.question is None:
             return await self._decided(plan, lane, request, outlet)
         try:
-            turn = await self.caching.enter(lane.cache, lane.question, request, whole=outlet is None)
+            turn = await self.caching.enter(lane.cache, lane.question, request, lane.semantic, whole=outlet is None)
         except asyncio.CancelledError:
             gone = Ending(error=ModelError("cancelled", "the client left"))
             self._finished(plan, lane, request, None, gone, self.clock.monotonic() - request.received)
@@ -158,7 +160,7 @@ class Engine:
                 served = self._finished(plan, lane, request, None, turn.ending, waited)
             else:
                 served = await self._decided(plan, lane, request, outlet)
-                self.caching.keep(lane, request, served, turn.key)
+                self.caching.keep(lane, request, served, turn.key, turn.near)
             return served
         finally:
             turn.leave(served)
@@ -291,6 +293,8 @@ class Engine:
             now = self.clock.monotonic()
             journey.asked.cut_off((*unheard, *(going[name].outcome(request, now) for name in sorted(going))))
         record = record_of(plan, lane, request, journey, ending, waited, self.clock)
+        if ending.similarity is not None:
+            record = structs.replace(record, similarity=ending.similarity)
         if lane is not None and lane.is_chat:
             record = closed(record, ending.prediction, plan.pool.models, history_of(request), raw=lane.raw_input)
         if lane is not None and lane.spends and journey is not None:

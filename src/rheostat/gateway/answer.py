@@ -245,6 +245,8 @@ class RouteHeaders:
         told += b"x-rheostat-overhead-ms: %.3f\r\n" % (record.overhead_s * 1000.0)
         if record.cache:
             told += b"x-rheostat-cache: %b\r\n" % record.cache.encode()
+        if record.similarity is not None:
+            told += b"x-rheostat-similarity: %.3f\r\n" % record.similarity
         if record.age_s is not None:
             told += b"age: %d\r\n" % record.age_s
         if record.history is not None:

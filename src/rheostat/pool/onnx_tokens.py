@@ -120,6 +120,10 @@ class TextEncoder:
         self._source = token_input(tokenizer, self._session, max_tokens)
         self._output = token_vectors(self._session)
 
+    def tokens(self, text: str) -> int:
+        """Return how many tokens of a text are read."""
+        return self._source.size(self._source.prepare(text))
+
     def embed(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of length 1, shape (1, width)."""
         feed = self._source.feed([self._source.prepare(text)])

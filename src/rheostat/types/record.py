@@ -86,13 +86,14 @@ class RouteRecord(Struct, frozen=True, omit_defaults=True, tag_field="v", tag=RE
     tenant: str | None = None
     priority: Priority = "normal"
     forced: bool = False
-    cache: str = ""  # hit | shared (with an equal request of the same moment) | miss | bypass; "" where the route has none
+    cache: str = ""  # hit | shared (with an equal request of the same moment) | semantic-hit | miss | bypass; "" without one
     age_s: float | None = None  # of the cached answer that was given
     completes: bool = False  # an earlier request of this id, asked again after its client was answered
     error: str | None = None
     error_type: str | None = None
     history: History | None = None
     tokens: int = 0  # of all calls, where a budget with limits counts them
+    similarity: float | None = None  # of the question whose cached answer was given, where it was another one
 
 
 class Feedback(Struct, frozen=True, kw_only=True):
