@@ -34,7 +34,8 @@ class BatchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     At most `max_rows` (2 to 4096) a call. A row waits for others only while that pays, by what calls have taken and how
     rows arrive, and never longer than `max_wait`. With `target` no call takes more rows than it is expected to answer in
     that time. `instances` (1 to 64) calls run at a time. Rows of unlike shape are never mixed. It needs a model that takes
-    several rows a call: `http`, `openai` and callables with `each` do not.
+    several rows a call: `http`, `openai` and callables with `each` do not. While the same clients keep the model busy, calls
+    that follow each other are of even size, so that it computes while the answers of the call before are sent.
     """
 
     max_rows: int = 32
