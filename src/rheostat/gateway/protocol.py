@@ -366,6 +366,6 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def guarded(limits: Callable[[], ServerSettings], direct: Mapping[bytes, Direct] = NOTHING) -> type[GuardedProtocol]:
-    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. Small requests to the
-    pages in `direct`, by their path, it answers itself; everything else goes to the application."""
+    """Return the protocol class for uvicorn, with the limits that are in force when they are asked for. Small requests to
+    the pages in `direct`, by their path, it answers itself; everything else goes to the application."""
     return type("GuardedProtocol", (GuardedProtocol,), {"limits": staticmethod(limits), "direct": direct})
