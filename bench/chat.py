@@ -86,8 +86,17 @@ class Upstream(asyncio.Protocol):
         end = self.got.find(b"\r\n\r\n") + 4
         if end < 4:
             return
-        at = self.got.lower().index(b"content-length: ") + 16
-        if len(self.got) < end + int(self.got[at : self.got.index(b"\r\n", at)]):
+        if self.got.startswith(b"GET "):  # how proxies ask whether it is there
+            self.got = b""
+            self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
+            return
+        at = self.got.lower().find(b"content-length: ", 0, end) + 16
+        whole = (
+            self.got.endswith(b"\r\n0\r\n\r\n")
+            if at < 16
+            else len(self.got) >= end + int(self.got[at:].split(b"\r\n", 1)[0])
+        )
+        if not whole:
             return
         streamed, self.got = b'"stream":true' in self.got.replace(b": ", b":"), b""
         if streamed:

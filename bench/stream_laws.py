@@ -84,7 +84,7 @@ class Told:
             if model.whole:
                 if model.complete and _texts(self.said) == model.texts:
                     return name
-            elif self.said == _sent_on(model, self.wanted)[: len(self.said)] and self.said:
+            elif self.said == _sent_on(model.data, self.wanted)[: len(self.said)] and self.said:
                 return name
         return None
 
@@ -133,8 +133,8 @@ def _of_the_answer(told: Told) -> Iterator[str]:
     if told.done:
         if not model.complete:
             yield f"{by} broke off, and the client was told that it is complete"
-        if not model.whole and told.said != _sent_on(model, told.wanted):
-            yield f"it is told to be complete, and {len(_sent_on(model, told.wanted)) - len(told.said)} chunks are missing"
+        if not model.whole and len(told.said) < len(least := _sent_on(model.least, told.wanted)):
+            yield f"it is told to be complete, and {len(least) - len(told.said)} chunks are missing"
     elif model.surely and told.scripts[by].then != "reset":
         yield f"{by} was complete, and the client was told that it broke off: {told.error}"
     elif not model.speaks:
@@ -147,11 +147,11 @@ def _lost(told: Told, name: str) -> bool:
     return any(each.model == name and each.failure is not None and each.failure.kind == "reset" for each in tries)
 
 
-def _sent_on(model: Heard, wanted: Asked) -> list[str]:
+def _sent_on(said: list[str], wanted: Asked) -> list[str]:
     """Return the events that go on to the client; the usage only where it asked for it."""
     if wanted.usage:
-        return model.data
-    return [data for data in model.data if not ('"usage"' in data and json.loads(data)["choices"] == [])]
+        return said
+    return [data for data in said if not ('"usage"' in data and json.loads(data)["choices"] == [])]
 
 
 def _texts(events: Sequence[str]) -> dict[int, str]:

@@ -15,8 +15,8 @@ _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 @dataclass
 class Heard:
-    """What was said. `data` holds every event's data up to the end or the first fault; `texts` what each choice says, and
-    `calls` the arguments of calls of tools by choice and number.
+    """What was said. `data` holds every event's data up to the end or the first fault, `least` without one that no empty
+    line ended; `texts` what each choice says, and `calls` the arguments of calls of tools by choice and number.
 
     `complete`: it can be taken for complete. `surely`: it cannot be taken for anything else. `error`: the last event tells
     an error. `whole`: it is one completion, and no stream.
@@ -24,6 +24,7 @@ class Heard:
 
     status: int = 0
     data: list[str] = field(default_factory=list)
+    least: list[str] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
     calls: dict[tuple[int, int], str] = field(default_factory=dict)
     finishes: dict[int, str] = field(default_factory=dict)
@@ -52,7 +53,7 @@ def heard(wire: bytes, choices: int = 1, *, ended: bool = True) -> Heard:
         return Heard()
     pairs = [line.partition(b":") for line in lines]
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    odd = any(re.fullmatch(rb"[!#-'*+\-.0-9A-Z^-z|~]+", name) is None for name, _, _ in pairs)
+    odd = any(re.fullmatch(rb"[!#-'*+\-.0-9A-Z^-z|~]+:[\t\x20-\x7e\x80-\xff]*", line) is None for line in lines)
     body, all_there, rest, broken = _unframed(rest, headers, ended)
     said = Heard(int(match[1]), rest=rest)
     if said.status != 200:
@@ -62,11 +63,11 @@ def heard(wire: bytes, choices: int = 1, *, ended: bool = True) -> Heard:
         _read_completion(said, body if all_there else b"")
         return said
     _read_events(said, body, choices, flushed=False)
-    sure = said.complete
-    if not sure and (ended or all_there):
-        again = Heard(said.status, rest=rest)
-        _read_events(again, body, choices, flushed=True)
-        said = again
+    sure, least = said.complete, said.data
+    if ended or all_there:
+        said = Heard(said.status, rest=rest)
+        _read_events(said, body, choices, flushed=True)
+    said.least = least
     said.surely = (sure or (said.complete and all_there)) and not (broken or odd)
     return said
 

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
 from bench import stream_faults
 from bench.stream_script import KINDS, asked, script
+
 from rheostat.gateway.handle import ServerHandle
 
 
