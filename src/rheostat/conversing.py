@@ -32,7 +32,7 @@ from rheostat.sessions.memory import MemoryStore
 from rheostat.sessions.redis import RedisStore
 from rheostat.sessions.settings import SessionSettings
 from rheostat.sessions.sqlite import SqliteStore
-from rheostat.sessions.store import LEASE_S, Change, Kept, SessionKey, Store, Told
+from rheostat.sessions.store import LEASE_S, NOTHING, Change, Kept, SessionKey, Store, Told
 from rheostat.types import Chat
 from rheostat.types.talk import Talk
 
@@ -128,7 +128,7 @@ class Conversing:
         except StoreError:
             self._release(key, token)  # it may have been opened all the same
             if said.whole:  # nothing is missing
-                return await self._serve(request, outlet)
+                return await self._asked(request, outlet, self._opened(request, NOTHING).talk)
             self.counts["away"] += 1
             return self._refuse(request, SessionsAway(_AWAY, _AGAIN_S))
         if kept is None:
@@ -138,10 +138,7 @@ class Conversing:
         beat = asyncio.ensure_future(self._held(key, token))
         try:
             opened = self._opened(request, kept)
-            data = opened.talk
-            if outlet is not None:
-                outlet.history = len(data.turns)
-            served = await self._serve(structs.replace(request, data=data, text=data["text"]), outlet)
+            served = await self._asked(request, outlet, opened.talk)
             if served.error is None and served.prediction is not None and served.record.level < 5:
                 closed, served = await self._kept(key, token, request, opened, served, said.whole)
             return served
@@ -185,6 +182,11 @@ class Conversing:
         if self._closing:
             await asyncio.wait(self._closing, timeout=1.0)
         await self.store.aclose()
+
+    async def _asked(self, request: Request, outlet: Outlet | None, talk: Talk) -> Served:
+        if outlet is not None:
+            outlet.history = len(talk.turns)
+        return await self._serve(structs.replace(request, data=talk, text=talk["text"]), outlet)
 
     def _lane(self, request: Request) -> Lane | None:
         return self._plan().lanes.get(request.route)

@@ -8,6 +8,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -26,6 +27,8 @@ PATIENCE_S = 0.5
 """How long a request waits for the file; one that is slower counts as away."""
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
+_SWITCHES = 50
+_SWITCH_PAUSE_S = 0.01
 _TOGETHER = 256  # jobs that share one transaction, and so one wait for the disk
 _log = logging.getLogger("rheostat.store")
 
@@ -221,14 +224,12 @@ def connect(path: str, layout: Layout) -> sqlite3.Connection:
     uri = f"file:{quote(os.path.abspath(path))}?mode=rw"
     database = sqlite3.connect(uri, uri=True, timeout=2.0, isolation_level=None, check_same_thread=False)
     try:
-        owner = database.execute("PRAGMA application_id").fetchone()[0]
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        owner, version, tables = _whose(database)
         if owner != layout.application_id and (owner or tables):
             raise StoreError(f"{path} is another program's database; name another file in `{layout.setting}`")
         if version > layout.version:
             raise StoreError(f"{path} was written by a later Rheostat; upgrade, or name another file in `{layout.setting}`")
-        database.execute("PRAGMA journal_mode = WAL")
+        _log_ahead(database)
         database.execute(f"PRAGMA synchronous = {layout.synchronous}")
         database.execute("PRAGMA secure_delete = ON")  # what is no longer needed is overwritten
         if owner != layout.application_id:
@@ -243,6 +244,28 @@ def connect(path: str, layout: Layout) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _whose(database: sqlite3.Connection) -> tuple[int, int, int]:
+    """Return the program, the version and the number of tables of one moment: another process may be making them."""
+    database.execute("BEGIN")
+    owner = database.execute("PRAGMA application_id").fetchone()[0]
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    database.execute("COMMIT")
+    return owner, version, tables
+
+
+def _log_ahead(database: sqlite3.Connection) -> None:
+    """Switch to WAL; while another process does the same, SQLite refuses at once, whatever its timeout."""
+    for left in reversed(range(_SWITCHES)):
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            time.sleep(_SWITCH_PAUSE_S)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -17,9 +17,7 @@ def check_fixed(loaded: Loaded, before: Loaded) -> None:
     """
     now, then = loaded.config, before.config
     changed = [name for name in _FIXED if getattr(now, name) != getattr(then, name)]
-    changed += [
-        f"server.{name}" for name in _FIXED_OF_SERVER if getattr(now.server, name) != getattr(then.server, name)
-    ]
+    changed += [f"server.{name}" for name in _FIXED_OF_SERVER if getattr(now.server, name) != getattr(then.server, name)]
     if changed:
         told = "cannot change while serving; restart the gateway to change it"
         raise ConfigError([Problem(name, loaded.lines.get(name), told) for name in changed], loaded.path)
