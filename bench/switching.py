@@ -1,11 +1,12 @@
 """What switching a model's weights costs while it serves. `python -m bench.switching [--switches 40]`
 
-An encoder of 112 MiB (`bench.encoder_net`) answers short texts at a steady rate through the Router, while the config is
-reloaded again and again, each time with other weights: a whole file, a whole model of the store, a difference (last layer
-and head), a head. All kinds take turns in one run; files lie in the page cache, and their times of change are renewed
-before every switch, so that nothing is remembered of them. A switch's own requests are those in flight while it runs. Then
-heads and differences take turns without a pause, to see what the last switch costs against the first, and what becomes of
-the memory.
+An encoder of 112 MiB (`bench.encoder_net`) answers short texts through the Router, to one client that asks without a pause,
+while the config is reloaded again and again, each time with other weights: a whole file, a whole model of the store, a
+difference (last layer and head), a head. All kinds take turns in one run; files lie in the page cache, and their times of
+change are renewed before every switch, so that nothing is remembered of them. Two kinds of requests feel a switch: one that
+comes with it and is to be answered by the new weights, which waits for the reload; and those in flight meanwhile, held
+against those in flight in a window of the same length without a switch, right after. Then heads and differences take turns
+without a pause, to see what the last switch costs against the first, and what becomes of the memory.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import psutil
 import torch
 
 from bench.encoder_net import encoder, random_state, tuned, write, write_tokenizer
+from rheostat import opening
 from rheostat.backends.torch import TorchClassifier
 from rheostat.config import load_config
 from rheostat.router import Router
 from rheostat.weights import WeightStore, make_delta
 
-RATE = 20.0  # requests a second
 TEXTS = [" ".join(f"w{(7 * row + 13 * word) % 29_000}" for word in range(14)) for row in range(50)]
 KINDS = ("whole file", "whole model of the store", "difference", "head")
 
@@ -83,47 +84,57 @@ class Scene:
 
 
 class Times:
-    """How long the steps of one kind of switch took, in milliseconds, and the latencies of requests meanwhile."""
+    """What the switches of one kind took, in milliseconds by the clock and of processor: making and trying the new model,
+    the reload, the first answer by the new weights; and the latencies of requests that met a switch, or a window of the same
+    length without one."""
 
     def __init__(self) -> None:
         self.loading: list[float] = []
         self.cpu: list[float] = []
+        self.tried: list[float] = []
         self.reload: list[float] = []
-        self.latency: list[float] = []
+        self.first: list[float] = []
+        self.met: list[float] = []
+        self.alone: list[float] = []
+
+
+class Client:
+    """Asks one request after the other without a pause; keeps when each began and ended, in seconds."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.spans: list[tuple[float, float]] = []
+        self.failed: list[str] = []
+        self.stopped = False
+
+    async def ask(self, turn: int) -> float:
+        """Ask one request; return its milliseconds."""
+        began = time.perf_counter()
+        served = await self.router.serve(self.router.request(TEXTS[turn % len(TEXTS)]))
+        if served.error is not None:
+            self.failed.append(str(served.error))
+        self.spans.append((began, time.perf_counter()))
+        return 1000.0 * (time.perf_counter() - began)
+
+    async def run(self) -> None:
+        """Ask until it is stopped."""
+        turn = 0
+        while not self.stopped:
+            await self.ask(turn)
+            turn += 1
+
+    def met(self, began: float, ended: float) -> list[float]:
+        """Return the milliseconds of the requests that were in flight at any time between the two."""
+        return [1000.0 * (last - first) for first, last in self.spans[-400:] if first < ended and last > began]
 
 
 async def run(scene: Scene, switches: int) -> tuple[dict[str, Times], list[float]]:
-    """Serve and switch; return times by kind, and the latencies of requests that met no switch."""
+    """Serve and switch; return times by kind, and what a first request costs when nothing was switched before it."""
     scene.config(scene.written("head", 1)[0])
     router = await Router.open(str(scene.folder / "rheostat.yaml"))
     times: dict[str, Times] = defaultdict(Times)
-    quiet: list[float] = []
-    current: list[str] = [""]
-    done = False
-    marks: list[tuple[float, float]] = []
-    failed: list[str] = []
-
-    async def one(text: str) -> None:
-        began, kind = time.perf_counter(), current[0]
-        served = await router.serve(router.request(text))
-        took = 1000.0 * (time.perf_counter() - began)
-        if served.error is not None:
-            failed.append(str(served.error))
-        kind = kind or current[0]
-        (times[kind].latency if kind else quiet).append(took)
-
-    async def traffic() -> None:
-        tasks, due, turn = set(), time.perf_counter(), 0
-        while not done:
-            task = asyncio.create_task(one(TEXTS[turn % len(TEXTS)]))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-            turn, due = turn + 1, due + 1.0 / RATE
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        await asyncio.gather(*tasks)
-
-    timed(marks)
-    asking = asyncio.create_task(traffic())
+    client, marks, plain = Client(router), Marks(), []
+    asking = asyncio.create_task(client.run())
     await asyncio.sleep(2.0)
     for turn in range(switches):
         for kind in KINDS:
@@ -131,26 +142,33 @@ async def run(scene: Scene, switches: int) -> tuple[dict[str, Times], list[float
             start, _ = scene.written("head" if kind == "difference" else "difference", 1 + turn % 2)
             scene.config(start)
             assert await router.reload(), router.last_error
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.3)
             written, files = scene.written(kind, 2 - turn % 2)
             for path in files:
                 os.utime(path)
             scene.config(written)
-            marks.clear()
-            current[0] = kind
-            began = time.perf_counter()
+            each, began = times[kind], time.perf_counter()
             assert await router.reload(), router.last_error
-            times[kind].reload.append(1000.0 * (time.perf_counter() - began))
-            times[kind].loading.append(1000.0 * marks[0][0])
-            times[kind].cpu.append(1000.0 * marks[0][1])
-            current[0] = ""
-            await asyncio.sleep(0.4)
+            ended = time.perf_counter()
+            await client.ask(turn)
+            each.first.append(1000.0 * (time.perf_counter() - began))
+            each.reload.append(1000.0 * (ended - began))
+            each.loading.append(marks.made[0])
+            each.cpu.append(marks.made[1])
+            each.tried.append(marks.opened[1])
+            await asyncio.sleep(0.3)
+            each.met += client.met(began, ended)
+            still = time.perf_counter()
+            await asyncio.sleep(ended - began)
+            plain.append(await client.ask(turn))
+            await asyncio.sleep(0.1)
+            each.alone += client.met(still, still + ended - began)
         print(f"{turn + 1} of {switches} rounds", file=sys.stderr)
-    done = True
+    client.stopped = True
     await asking
     await router.aclose()
-    print(f"{len(failed)} requests failed {failed[:3] or ''}")
-    return times, quiet
+    print(f"{len(client.failed)} requests failed {client.failed[:3] or ''}")
+    return times, plain
 
 
 async def soak(scene: Scene, switches: int = 400) -> tuple[list[float], list[float]]:
@@ -158,31 +176,42 @@ async def soak(scene: Scene, switches: int = 400) -> tuple[list[float], list[flo
     scene.config(scene.written("head", 1)[0])
     router = await Router.open(str(scene.folder / "rheostat.yaml"))
     process, used, resident = psutil.Process(), [], []
-    marks: list[tuple[float, float]] = []
-    timed(marks)
+    marks = Marks()
     for turn in range(switches):
         scene.config(scene.written(KINDS[2 + turn % 2], 1 + turn // 2 % 2)[0])
         assert await router.reload(), router.last_error
         await router.apredict(TEXTS[turn % len(TEXTS)])
-        used.append(1000.0 * marks[-1][1])
+        used.append(marks.opened[1])
         if turn % 10 == 9:
             resident.append(process.memory_info().rss / 2**20)
     await router.aclose()
     return used, resident
 
 
-def timed(marks: list[tuple[float, float]]) -> None:
-    """Keep the seconds, and the seconds of CPU, that every making of a successor takes."""
-    make: Callable[..., Any] = TorchClassifier.successor
+class Marks:
+    """Milliseconds, by the clock and of processor, of the last making of a successor, and of that with its trial."""
 
-    def successor(self: TorchClassifier, settings: Any, base: str) -> Any:
-        began, used = time.perf_counter(), time.thread_time()
-        made = make(self, settings, base)
-        assert made is not None
-        marks.append((time.perf_counter() - began, time.thread_time() - used))
-        return made
+    def __init__(self) -> None:
+        self.made = self.opened = (0.0, 0.0)
+        make, open_it = TorchClassifier.successor, opening._opened
 
-    TorchClassifier.successor = successor  # type: ignore[method-assign]
+        def successor(it: TorchClassifier, settings: Any, base: str) -> Any:
+            made, self.made = _timed(lambda: make(it, settings, base))
+            assert made is not None
+            return made
+
+        def opened(*given: Any) -> Any:
+            model, self.opened = _timed(lambda: open_it(*given))
+            return model
+
+        TorchClassifier.successor = successor  # type: ignore[method-assign,assignment]
+        opening._opened = opened  # type: ignore[assignment]
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
+    began, used = time.perf_counter(), time.thread_time()
+    made = work()
+    return made, (1000.0 * (time.perf_counter() - began), 1000.0 * (time.thread_time() - used))
 
 
 def opened_anew(scene: Scene, times: int = 9) -> list[float]:
@@ -197,6 +226,21 @@ def opened_anew(scene: Scene, times: int = 9) -> list[float]:
         assert isinstance(backend, TorchClassifier)
         backend.close()
     return found
+
+
+HEAD = (
+    "switch",
+    "MiB that differ",
+    "weights in place, ms: median (worst)",
+    "CPU",
+    "CPU with the trial",
+    "reload, ms: P50 (P99)",
+    "waits for the new weights, added ms: P50",
+    "P99",
+    "requests in flight",
+    "their added ms: P50",
+    "P99",
+)
 
 
 def at(values: Sequence[float], share: float) -> float:
@@ -214,42 +258,38 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         scene = Scene(Path(folder))
         anew = opened_anew(scene)
-        times, quiet = asyncio.run(run(scene, given.switches))
+        times, plain = asyncio.run(run(scene, given.switches))
+        print(f"{scene.bytes / 2**20:.0f} MiB of weights, one client without a pause; opened anew {median(anew):.0f} ms")
+        print(f"a second request without a switch: P50 {at(plain, 0.5):.1f}, P99 {at(plain, 0.99):.1f} ms ({len(plain)})\n")
+        print(f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|", sep="\n")
         sizes = {"difference": scene.delta_bytes, "head": scene.head_bytes}
-        print(f"{scene.bytes / 2**20:.0f} MiB of weights, {RATE:g} requests/s; opened anew {median(anew):.0f} ms")
-        print(f"without a switch P50 {at(quiet, 0.5):.1f}, P99 {at(quiet, 0.99):.1f} ms ({len(quiet)} requests)\n")
-        loading = "weights in place, ms: median (worst)"
-        head = (
-            "switch",
-            "MiB that differ",
-            loading,
-            "CPU",
-            "whole reload, ms: median (worst)",
-            "requests met",
-            "added ms, P50",
-            "added ms, P99",
-        )
-        print(f"| {' | '.join(head)} |", "|---" * len(head) + "|", sep="\n")
         for kind in KINDS:
-            each = times[kind]
-            cells = (
-                kind,
-                f"{sizes.get(kind, scene.bytes) / 2**20:.1f}",
-                f"{median(each.loading):.1f} ({max(each.loading):.1f})",
-                f"{median(each.cpu):.1f}",
-                f"{median(each.reload):.0f} ({max(each.reload):.0f})",
-                str(len(each.latency)),
-                *(f"{at(each.latency, share) - at(quiet, share):+.1f}" for share in (0.5, 0.99)),
-            )
-            print(f"| {' | '.join(cells)} |")
+            print(f"| {' | '.join(cells(kind, sizes.get(kind, scene.bytes), times[kind], plain))} |")
+        waits = {kind: waited(times[kind], plain, 0.5) for kind in KINDS}
         for kind in KINDS[2:]:
             shares = [median(times[whole].cpu) / median(times[kind].cpu) for whole in KINDS[:2]]
-            print(f"{kind}: {shares[1]:.1f} times less CPU than a whole model whose hashes are checked, "
-                  f"{shares[0]:.1f} times less than a whole file of which nothing is known")  # fmt: skip
+            print(f"{kind}: {shares[1]:.1f} times less CPU to put in place than a whole model whose hashes are checked, "
+                  f"{shares[0]:.1f} times less than a whole file of which nothing is known; who waits for it waits "
+                  f"{waits[KINDS[1]] / waits[kind]:.1f} and {waits[KINDS[0]] / waits[kind]:.1f} times less")  # fmt: skip
         used, resident = asyncio.run(soak(scene))
         print(f"{len(used)} switches on end: the first hundred {median(used[:100]):.1f} ms of CPU each, the last "
               f"{median(used[-100:]):.1f}; resident after 50 {resident[4]:.0f} MiB, last {resident[-1]:.0f}")  # fmt: skip
     return 0
+
+
+def waited(times: Times, plain: Sequence[float], share: float) -> float:
+    """Return the added milliseconds of requests that come with the switch and are answered by the new weights."""
+    return at(times.first, share) - at(plain, share)
+
+
+def cells(kind: str, size: int, times: Times, plain: Sequence[float]) -> list[str]:
+    """Return one line of the table."""
+    loading = f"{median(times.loading):.1f} ({max(times.loading):.1f})"
+    reload = f"{median(times.reload):.1f} ({at(times.reload, 0.99):.1f})"
+    waits = [f"{waited(times, plain, share):+.1f}" for share in (0.5, 0.99)]
+    added = [f"{at(times.met, share) - at(times.alone, share):+.1f}" for share in (0.5, 0.99)]
+    processor = (f"{median(times.cpu):.1f}", f"{median(times.tried):.1f}")
+    return [kind, f"{size / 2**20:.1f}", loading, *processor, reload, *waits, str(len(times.met)), *added]
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ async def open_model(
         model = await _apart(name, settings, loaded, worker)
     else:
         model = await asyncio.to_thread(_opened, name, settings, loaded, residency, before)
-        if await asyncio.to_thread(_crowds, model):
+        backend = _movable(model)
+        if backend is not None and await asyncio.to_thread(holds_interpreter, backend, settings):
             model = await _moved(model, loaded)
     if profile is not None:
         model.profiled(profile)
@@ -114,13 +115,13 @@ async def _apart(name: str, settings: ModelSettings, loaded: Loaded, worker: Wor
     return Model(name, settings, queued, float("inf") if found.skipped else found.row_s, check, workers=workers)
 
 
-def _crowds(model: Model) -> bool:
-    """Say whether a model that may compute anywhere takes long and keeps every other thread of this process waiting."""
+def _movable(model: Model) -> Backend | None:
+    """Return the backend of a model that may compute anywhere, and takes so long that where it does matters."""
     backend = model.backend if model.batched is None else model.batched.inner
     if model.settings.run != "auto" or model.latency_s < APART_S or isinstance(backend, RemoteBackend):
-        return False
+        return None
     fixed = model.on_demand is not None or model.origin is not None or model.prepared is not None
-    return not fixed and holds_interpreter(backend, model.settings)
+    return None if fixed else backend
 
 
 async def _moved(model: Model, loaded: Loaded) -> Model:
@@ -185,7 +186,7 @@ def _proven(
             said = "a model in this process has as many calls at a time as threads: set `max_concurrency` instead"
             raise ConfigError([Problem("adaptive", None, said)])
         ready = preparation(settings, backend)
-        report = check_contract(name, in_call(ready, backend, tried=True), settings, briefly=briefly)
+        report = _tried(name, settings, ready, backend, briefly)
         _check_labels(backend, loaded.config.labels)
         backend = _calibrated(in_call(ready, backend), settings, loaded)
     except RheostatError:
@@ -193,6 +194,17 @@ def _proven(
             backend.close()
         raise
     return backend, ready, report, check
+
+
+def _tried(
+    name: str, settings: ModelSettings, ready: Made | None, backend: Backend | RemoteBackend, briefly: bool
+) -> ContractReport:
+    if briefly and isinstance(backend, Switchable):
+        try:
+            return check_contract(name, in_call(ready, backend.rehearsal(), tried=True), settings, briefly=True)
+        except ContractError:
+            pass  # whatever the short trial says against it, the whole model has the last word
+    return check_contract(name, in_call(ready, backend, tried=True), settings, briefly=briefly)
 
 
 def _queued(

@@ -273,7 +273,7 @@ class Router:
         """
         async with self._reloading:
             try:
-                loaded = load_config(self._path) if source is None else source
+                loaded = await asyncio.to_thread(load_config, self._path) if source is None else source
                 if isinstance(loaded, ConfigError):
                     raise loaded
                 if unchanged(loaded, self._wiring):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from rheostat.backends.labels import settle_labels
 from rheostat.backends.onnx_outputs import read_matrix
 from rheostat.backends.row_batches import answered
 from rheostat.backends.torch_module import copied, fill
+from rheostat.backends.torch_rehearsal import Memory
 from rheostat.backends.torch_tensors import MappedFile, mapped
 from rheostat.dotted import load_object
 from rheostat.errors import ConfigError, MissingExtra, ModelError, Problem, WeightsError
@@ -131,6 +133,7 @@ class TorchClassifier:
         self._loaded = {name: _mark(tensor) for name, tensor in weights.tensors.items()}
         self._recipe = recipe
         self._files = files
+        self._memory = Memory()
 
     def predict(self, rows: Sequence[Row]) -> Sequence[Reply]:
         """Answer every row; a row the model cannot take fails alone."""
@@ -172,7 +175,15 @@ class TorchClassifier:
             fill(other, values, kept=chosen.tensors.keys() - differing.keys())
         except WeightsError as error:
             raise _refusal("weights", str(error)) from error
-        return TorchClassifier(settings, other, self._source, chosen, recipe, {**self._files, **files})
+        new = TorchClassifier(settings, other, self._source, chosen, recipe, {**self._files, **files})
+        new._memory = self._memory
+        return new
+
+    def rehearsal(self) -> Backend:
+        """Return the model for its trial: what it has from the one before says what it said there to the same inputs."""
+        trial = copy.copy(self)
+        trial._module = self._memory.rehearsed(self._module)
+        return trial
 
     def _run(self, items: Sequence[Any]) -> list[Reply]:
         import torch

@@ -85,6 +85,15 @@ def copied(module: Any, names: Mapping[str, Any]) -> Any | None:
     return None if any(_entangled(each) for each in done.values() if each is not None) else made
 
 
+def twin(module: Any, children: Mapping[str, Any]) -> Any:
+    """Return a module of the same class over `children`, with the same tensors, which can be exchanged in one of the two."""
+    made = module.__class__.__new__(module.__class__)
+    made.__dict__ = module.__dict__ | {
+        "_modules": dict(children), "_parameters": dict(module._parameters), "_buffers": dict(module._buffers)
+    }  # fmt: skip
+    return made
+
+
 def _copy(module: Any, changed: set[int], done: dict[int, Any]) -> Any:
     """The module itself, or a copy where something below it changes; `done` has the copies by the original's id."""
     if id(module) in done:
@@ -95,12 +104,8 @@ def _copy(module: Any, changed: set[int], done: dict[int, Any]) -> Any:
     if same and not any(id(tensor) in changed for tensor in own if tensor is not None):
         done[id(module)] = None
         return module
-    made = module.__class__.__new__(module.__class__)
-    made.__dict__ = module.__dict__ | {
-        "_modules": children, "_parameters": dict(module._parameters), "_buffers": dict(module._buffers)
-    }  # fmt: skip
-    done[id(module)] = made
-    return made
+    done[id(module)] = twin(module, children)
+    return done[id(module)]
 
 
 def _entangled(module: Any) -> bool:

@@ -132,9 +132,7 @@ def _prepare(database: sqlite3.Connection, path: str, *, write: bool) -> None:
 
 def _is_ours(database: sqlite3.Connection, path: str, *, write: bool) -> bool:
     """Return True for a record database and False for an empty one; anything else raises."""
-    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[
-        0
-    ]  # first: they may be in the making
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]  # first: they may be in the making
     owner = database.execute("PRAGMA application_id").fetchone()[0]
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if owner == 0 and tables == 0:
