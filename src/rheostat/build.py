@@ -34,6 +34,7 @@ from rheostat.sessions.settings import RouteSession
 from rheostat.signals import FEATURES, TextFeatures
 from rheostat.signals.base import AnswerScorer, Scorer
 from rheostat.telemetry import JsonlSink, Masker, Recorder, Sink, SqliteSink
+from rheostat.watch import Watch
 
 _log = logging.getLogger("rheostat.build")
 
@@ -249,8 +250,8 @@ def open_caching(settings: CacheSettings, clock: Clock, masker: Masker) -> Cachi
     return Caching(clock, answers, shared)
 
 
-def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Recorder:
-    """Open the sinks that the config asks for and the recorder that feeds them.
+def open_recorder(settings: RecordSettings, base: str, masker: Masker, watch: Watch | None = None) -> Recorder:
+    """Open the sinks that the config asks for and the recorder that feeds them, and `watch`.
 
     Raises:
         StoreError: a file cannot be used.
@@ -260,6 +261,8 @@ def open_recorder(settings: RecordSettings, base: str, masker: Masker) -> Record
         sinks.append(JsonlSink(str(Path(base) / settings.jsonl), mask=masker.mask))
     if settings.sqlite is not None:
         sinks.append(SqliteSink(str(Path(base) / settings.sqlite), max_rows=settings.keep_rows, mask=masker.mask))
+    if watch is not None:
+        sinks.append(watch)
     return Recorder(sinks, mask=masker.mask)
 
 

@@ -76,5 +76,6 @@ def register_gauges(router: Router, residency: Residency) -> None:
     gauge("rheostat_spend_threshold", budgets(router.engine.spends.threshold))
     gauge("rheostat_spend_used", budgets(router.engine.spends.used))
     gauge("rheostat_invalid_confidence_total", models(lambda model: float(model.invalid_confidence)))
+    gauge("rheostat_alerts", lambda: router.watch.counts() if router.watch is not None else {})
     gauge("rheostat_records_dropped_total", lambda: router.recorder.stats().dropped)
     gauge("rheostat_records_queued", lambda: {sink.name: float(sink.queued) for sink in router.recorder.stats().sinks})

@@ -31,6 +31,7 @@ from rheostat.spent import remember_spent
 from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 from rheostat.types.priority import Priority
+from rheostat.watch import Watch
 
 _log = logging.getLogger("rheostat.router")
 
@@ -44,6 +45,7 @@ class Router:
         self.clock = clock
         self.metrics = metrics
         self.recorder = recorder
+        self.watch: Watch | None = None
         self.masker = masker
         self.ready = True
         self.last_error: str | None = None
@@ -61,6 +63,7 @@ class Router:
         )
         self.prober = Prober(clock)
         self._relief: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self.completing: Completing | None = None
         if results.path is not None:
             self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
@@ -90,7 +93,8 @@ class Router:
         caching = open_caching(loaded.config.cache, clock, masker)
         wiring = await build(loaded)
         try:
-            recorder = open_recorder(loaded.config.records, loaded.base, masker)
+            watch = None if loaded.config.watch is None else Watch(loaded.config.watch, clock)
+            recorder = open_recorder(loaded.config.records, loaded.base, masker, watch)
         except RheostatError:
             for model in wiring.plan.pool.models.values():
                 await model.aclose()
@@ -99,6 +103,8 @@ class Router:
             models=tuple(loaded.config.models), routes=tuple(loaded.config.routes), version=rheostat.__version__
         )
         router = cls(wiring, caching, recorder, metrics, masker, clock)
+        if watch is not None:
+            router.watch, router._looking = watch, asyncio.ensure_future(watch.looks())
         await asyncio.to_thread(remember_spent, router)
         router.prober.follow(wiring.plan.pool.models.values())
         router._watch_memory()
@@ -358,8 +364,9 @@ class Router:
         """Stop: wait up to `drain_s` seconds for requests in flight, then close models and flush records."""
         self.ready = False
         await self.prober.aclose()
-        if self._relief is not None:
-            self._relief.cancel()
+        for task in (self._relief, self._looking):
+            if task is not None:
+                task.cancel()
         if self.completing is not None:
             await self.completing.later.aclose()
         until = self.clock.monotonic() + drain_s

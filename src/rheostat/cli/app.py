@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from rheostat.cli.advise import advise
+from rheostat.cli.alerts import alerts
 from rheostat.cli.calibrate import calibrate
 from rheostat.cli.check import check
 from rheostat.cli.consistency import consistency
@@ -34,7 +35,7 @@ from rheostat.cli.weights import app as weights_app
 
 PANELS = (
     ("Start", (init, check, demo)),
-    ("Serve", (serve, predict, models, explain, consistency, review)),
+    ("Serve", (serve, predict, models, alerts, explain, consistency, review)),
     ("Decide from data", (evaluate, profile, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("Make smaller models", (distil, quantize)),
     ("About", (version,)),

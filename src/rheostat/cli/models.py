@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from rheostat.cli.admin_port import address, asked
 from rheostat.cli.console import say, say_json, say_table, told
-
-if TYPE_CHECKING:
-    from rheostat.config.schema import AdminSettings
-
-TIMEOUT_S = 120.0
-"""A load takes as long as it takes, and waits for others before it."""
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # what a server listens on is no address to call
 
 
 @told
@@ -40,58 +34,13 @@ def models(
     if (name is None) != (action == "list"):
         raise typer.BadParameter("list takes no model's name" if action == "list" else f"{action} which model? Name one")
     settings = load_config(config).config.admin
-    url = admin.rstrip("/") if admin is not None else _address(settings)
+    url = admin.rstrip("/") if admin is not None else address(settings)
     if name is None:
-        found = _asked("GET", f"{url}/admin/models", settings)["models"]
+        found = asked("GET", f"{url}/admin/models", settings)["models"]
         say_json(found) if as_json else _table(found)
         return
-    done = _asked("POST", f"{url}/admin/models/{quote(name, safe='')}/{action}", settings)
+    done = asked("POST", f"{url}/admin/models/{quote(name, safe='')}/{action}", settings)
     say_json(done) if as_json else say(_line(done["model"]))
-
-
-def _address(settings: AdminSettings) -> str:
-    if not settings.port:
-        raise typer.BadParameter("the config says `admin.port: 0`, any free port: name the gateway's with --admin")
-    host = _ANYWHERE.get(settings.host, settings.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
-
-
-def _asked(method: str, url: str, settings: AdminSettings) -> Any:
-    """Ask the admin port.
-
-    Raises:
-        NotFound, Unauthorized: it said so.
-        RheostatError: it cannot be reached, or did not do it.
-    """
-    from urllib.error import HTTPError, URLError
-    from urllib.request import ProxyHandler, Request, build_opener
-
-    import msgspec
-
-    from rheostat.errors import RheostatError
-
-    if settings.secret is None:
-        raise RheostatError("the config has no `admin.secret`, so its gateway has no admin port")
-    request = Request(url, method=method, headers={"authorization": f"Bearer {settings.secret}"})
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
-            return msgspec.json.decode(answer.read())
-    except HTTPError as error:
-        raise RheostatError(_told(error.code, error.read())) from None
-    except (URLError, TimeoutError, ConnectionError) as error:
-        why = error.reason if isinstance(error, URLError) else error
-        raise RheostatError(f"no gateway answers at {url.partition('/admin')[0]}: {why}; is it running?") from None
-
-
-def _told(status: int, body: bytes) -> str:
-    import msgspec
-
-    try:
-        error = msgspec.json.decode(body)["error"]
-        said = error["message"] if isinstance(error, dict) else str(error)
-    except (msgspec.DecodeError, KeyError, TypeError):
-        said = f"status {status}"
-    return f"{said} (is the secret of this config the gateway's?)" if status == 401 else said
 
 
 def _table(found: list[dict[str, Any]]) -> None:

@@ -42,6 +42,7 @@ from rheostat.results.settings import ResultSettings, WebhookSettings
 from rheostat.sessions.settings import RouteSession, SessionRedis, SessionSettings
 from rheostat.signals import FEATURES
 from rheostat.types.duration import Duration
+from rheostat.watch import WatchSettings
 
 INTRO = """\
 # The config file
@@ -148,6 +149,7 @@ def reference(parts: Parts | None = None) -> str:
         "holds": HoldSettings,
         "health": EjectionSettings,
         "memory": MemorySettings,
+        "watch": WatchSettings,
     }
     for title, section in sections.items():
         blocks += _section(f"## {title}", section)

@@ -17,6 +17,7 @@ from rheostat.sessions.settings import RouteSession, SessionSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 from rheostat.types.priority import Priority
+from rheostat.watch.settings import WatchSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -146,3 +147,4 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     holds: HoldSettings = HoldSettings()
     health: EjectionSettings = EjectionSettings()
     memory: MemorySettings = MemorySettings()
+    watch: WatchSettings | None = None

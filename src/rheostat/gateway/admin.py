@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rheostat.errors import NotFound, RheostatError, Unauthorized
+from rheostat.gateway.admin_alerts import ALERTS, AlertPages
 from rheostat.gateway.admin_models import MODELS, ModelPages
 from rheostat.gateway.answer import Send, encoded, send_error, send_page
 from rheostat.gateway.body import Receive
@@ -48,6 +49,7 @@ class AdminApp:
         self._router = router
         self._digest = sha256(secret.encode()).digest()
         self._models = ModelPages(router)
+        self._alerts = AlertPages(router)
         self._pages: Mapping[tuple[str, str], Callable[[], Awaitable[Any]]] = {
             ("GET", "/admin/status"): self._status,
             ("GET", "/admin/config"): self._config,
@@ -84,6 +86,8 @@ class AdminApp:
             return 200, await asyncio.to_thread(self._router.record, path[len(_RECORDS) :])
         if path == MODELS or path.startswith(f"{MODELS}/"):
             return await self._models.page(method, path)
+        if path == ALERTS or path.startswith(f"{ALERTS}/"):
+            return await asyncio.to_thread(self._alerts.page, method, path)
         raise NotFound("there is no such admin page for this method")
 
     async def _status(self) -> Any:

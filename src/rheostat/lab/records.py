@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from heapq import merge
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,20 @@ def read_routed(path: str | os.PathLike[str]) -> Iterator[RouteRecord]:
                 yield decode(body, RouteRecord)
     finally:
         reader.close()
+
+
+def read_entries(path: str | os.PathLike[str]) -> Iterator[RouteRecord | Feedback]:
+    """Yield records and judgements in the order of their times, as far as each kind was written in order.
+
+    Raises:
+        StoreError: the file is absent, damaged, or holds no records.
+        OSError: it cannot be read.
+    """
+    if _is_lines(path):
+        yield from _lines(path)
+    else:
+        kinds: tuple[Iterator[RouteRecord | Feedback], ...] = (read_routed(path), _feedback_rows(path))
+        yield from merge(*kinds, key=lambda entry: entry.wall)
 
 
 def judged_value(record: RouteRecord, feedback: Feedback) -> float | None:

@@ -52,6 +52,7 @@ GAUGES: Final[dict[str, tuple[str, str, str]]] = {
     "rheostat_spend_threshold": ("gauge", "budget", "Where the threshold of a budget stands, 0 to 1."),
     "rheostat_spend_used": ("gauge", "budget", "Mean use of a budget since the start, in the unit it is given in."),
     "rheostat_invalid_confidence_total": ("counter", "model", "Confidences that were no number from 0 to 1."),
+    "rheostat_alerts": ("gauge", "kind", "What rings now, by kind (`watch`)."),
     "rheostat_records_queued": ("gauge", "sink", "Records waiting to be written."),
     "rheostat_records_dropped_total": ("counter", "reason", "Records that could not be stored, by reason."),
     **MEMORY_GAUGES,
