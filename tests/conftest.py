@@ -26,8 +26,8 @@ class Skips:
             self.found.append(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        assert session.config.cache is not None
-        session.config.cache.set(KEPT, self.found)
+        if (cache := getattr(session.config, "cache", None)) is not None:  # none with `-p no:cacheprovider`
+            cache.set(KEPT, self.found)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,8 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--skipped"):
         return
-    assert config.cache is not None
-    known = config.cache.get(KEPT, None)
+    cache = getattr(config, "cache", None)
+    known = cache.get(KEPT, None) if cache is not None else None
     if not known:
         raise pytest.UsageError("`--skipped` needs an earlier run of the suite that skipped something")
     wanted = set(known)

@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,6 +45,7 @@ class GgufAnswerer(ABC):
         self.probes: tuple[Row, ...] | None = None
         self._engine = engine
         self._settings = settings
+        self._name = Path(settings.file).stem  # what clients may know of the file
         self._context = context
         self._system = instruction(settings, labels or ())
 
@@ -219,7 +221,7 @@ class GgufWriter(GgufAnswerer):
         self, row: Chat, body: Mapping[str, Any], room: int, tell: Callable[[Piece], None], turn: Turn[Any]
     ) -> Piece:
         """Have the answer to a conversation written, as a completion and its chunks; as `_write`."""
-        frames = ChatFrames(row, self._settings.file)
+        frames = ChatFrames(row, self._name)
 
         def hear(piece: Piece) -> None:
             if piece.finish is None:
@@ -259,7 +261,7 @@ class GgufWriter(GgufAnswerer):
             turn.ask(body, hear)
         if added.finish is None:
             raise ModelError("reset", "truncated: llama.cpp ended without a finish reason")
-        reply = added.reply(self._settings.file)
+        reply = added.reply(self._name)
         if isinstance(reply, ModelError):
             raise reply
         last = Piece(finish=added.finish, reply=reply)
