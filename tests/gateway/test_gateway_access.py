@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import SECRET
 from gateway_wire import ask, raw
 
+from conftest import SECRET
 from rheostat.gateway.handle import ServerHandle
 
 Start = Callable[[str], ServerHandle]

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import write_config
 from gateway_wire import until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_gateway_inference import infer as infer_http
 
+from conftest import write_config
 from rheostat.backends.inference import InferenceModel, InputTensor
 from rheostat.gateway.handle import ServerHandle
 from rheostat.gateway.inference_service import Call

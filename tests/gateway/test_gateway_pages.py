@@ -9,9 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from conftest import SECRET
 from gateway_wire import Reply, ask
 
+from conftest import SECRET
 from rheostat.gateway.handle import ServerHandle
 from rheostat.telemetry import SqliteReader
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import write_config
 from gateway_wire import ask
 
+from conftest import write_config
 from rheostat.gateway.handle import ServerHandle
 from rheostat.lab.review import waiting
 from rheostat.telemetry import SqliteReader

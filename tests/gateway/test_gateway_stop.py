@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_config
 from gateway_wire import Reply, ask, dial, until
+
+from conftest import write_config
 
 CODE = """
 import asyncio, logging, sys
