@@ -217,6 +217,7 @@ def test_a_reader_that_takes_nothing_holds_the_other_side_up() -> None:
             while data := await stream.read():
                 size += len(data)
             assert size == 400 * 65_536
+            await asyncio.sleep(2 * connections.SETTLED_S)
             assert (await client.ask(sent, 5.0, 100)).body == b"hi"
             assert len(seen) == 1
 
@@ -274,5 +275,39 @@ def test_certificates_are_verified_and_refused_connections_told() -> None:
                 await secure.ask(sent, 5.0, 100)
         with pytest.raises(NotConnected):
             await Client(Origin("http", "127.0.0.1", 9), None).ask(b"", 5.0, 100)
+
+    run(main)
+
+
+def test_a_server_that_closes_after_every_stream_though_it_promised_to_keep_it_is_not_met_closing() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=5, max=100\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(chunked)
+        await asyncio.sleep(0.002)
+
+    async def main() -> None:
+        async with serving(serve) as (client, sent, seen):
+            for _ in range(20):
+                async with await client.stream(sent, 5.0) as answer:
+                    assert await answer.read() == b"hi"
+                    assert await answer.read() == b""
+            assert len(seen) == 20
+
+    run(main)
+
+
+def test_a_server_that_keeps_its_connection_after_a_stream_is_asked_over_it_again() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
+
+    async def main() -> None:
+        async with serving(answering(chunked)) as (client, sent, seen):
+            for _ in range(4):
+                async with await client.stream(sent, 5.0) as answer:
+                    assert await answer.read() == b"hi"
+                    assert await answer.read() == b""
+                await asyncio.sleep(2 * connections.SETTLED_S)
+            assert len(seen) == 1
 
     run(main)

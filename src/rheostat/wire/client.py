@@ -100,11 +100,13 @@ class Client:
         self._idle.clear()
 
     def _kept(self) -> Connection | None:
-        idle = self._idle
-        while idle:
-            connection = idle.pop()  # the one that was used last: those that are too many grow old
-            if connection.usable:
-                return connection
+        idle, now = self._idle, self._loop.time()
+        for at in range(len(idle) - 1, -1, -1):  # the one that was used last: those that are too many grow old
+            connection = idle[at]
+            if connection.settled_at <= now:
+                del idle[at]
+                if connection.usable:
+                    return connection
         return None
 
     def _keep(self, connection: Connection) -> None:

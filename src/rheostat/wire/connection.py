@@ -10,6 +10,8 @@ from rheostat.wire.failures import BrokenOff, Unheard, WireError
 
 HELD = 65_536
 """Bytes of a streamed body that are held for its reader; then the other side has to wait."""
+SETTLED_S = 0.02
+"""A connection rests so long after a streamed answer: some servers (llama.cpp's) promise to keep it, and close it."""
 KEPT_S = 1.0
 """A connection that was idle for so long may have been given up by the other side just when a request was sent."""
 
@@ -22,14 +24,15 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_clock", "_failed", "_kept_s", "_lost", "_paused", "_waiter", "_whole", "answer", "busy", "idle_since", "transport",
+        "_clock", "_failed", "_kept_s", "_lost", "_paused", "_waiter", "_whole", "answer", "busy", "idle_since",
+        "settled_at", "transport",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost: Callable[[Connection], None]) -> None:
         self.transport: asyncio.Transport
         self.answer = AnswerParser()
         self.busy = False
-        self.idle_since = loop.time()
+        self.idle_since = self.settled_at = loop.time()
         self._clock = loop.time
         self._lost = lost
         self._kept_s = 0.0
@@ -81,7 +84,8 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self.transport.resume_reading()
         if self.answer.reusable and self.transport.get_write_buffer_size() == 0:
-            self.idle_since = self._clock()
+            self.idle_since = now = self._clock()
+            self.settled_at = now if self._whole else now + SETTLED_S
         else:
             self.transport.close()
 
