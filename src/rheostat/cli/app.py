@@ -28,6 +28,7 @@ from rheostat.cli.report import report
 from rheostat.cli.retune import retune
 from rheostat.cli.review import review
 from rheostat.cli.serve import serve
+from rheostat.cli.sessions import sessions
 from rheostat.cli.train import app as train_app
 from rheostat.cli.tune import tune
 from rheostat.cli.version import version
@@ -35,7 +36,7 @@ from rheostat.cli.weights import app as weights_app
 
 PANELS = (
     ("Start", (init, check, demo)),
-    ("Serve", (serve, predict, models, alerts, explain, consistency, review)),
+    ("Serve", (serve, predict, models, sessions, alerts, explain, consistency, review)),
     ("Decide from data", (evaluate, profile, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("Make smaller models", (distil, quantize)),
     ("About", (version,)),

@@ -14,6 +14,7 @@ import msgspec
 from rheostat.errors import NotFound, RheostatError, Unauthorized
 from rheostat.gateway.admin_alerts import ALERTS, AlertPages
 from rheostat.gateway.admin_models import MODELS, ModelPages
+from rheostat.gateway.admin_sessions import SESSIONS, SessionPages
 from rheostat.gateway.answer import Send, encoded, send_error, send_page
 from rheostat.gateway.body import Receive
 from rheostat.gateway.headers import read_headers, request_id
@@ -50,6 +51,7 @@ class AdminApp:
         self._digest = sha256(secret.encode()).digest()
         self._models = ModelPages(router)
         self._alerts = AlertPages(router)
+        self._sessions = SessionPages(router)
         self._pages: Mapping[tuple[str, str], Callable[[], Awaitable[Any]]] = {
             ("GET", "/admin/status"): self._status,
             ("GET", "/admin/config"): self._config,
@@ -67,7 +69,11 @@ class AdminApp:
             token = bearer(found.get(b"authorization"))
             if token is None or not compare_digest(sha256(token).digest(), self._digest):
                 raise Unauthorized("these pages need `authorization: Bearer SECRET`", "authorization")
-            status, answer = await self._page(scope["method"], scope["path"])
+            method, path = scope["method"], scope["path"]
+            if path == SESSIONS or path.startswith(f"{SESSIONS}/"):
+                status, answer = await self._sessions.page(method, scope["raw_path"].partition(b"?")[0].decode("ascii"))
+            else:
+                status, answer = await self._page(method, path)
             headers = [(b"x-rheostat-request-id", known_id.encode())]
             await send_page(send, status, encoded(answer), b"application/json", headers)
         except RheostatError as error:
