@@ -26,18 +26,18 @@ from rheostat.pool import Backend, Model, memory
 from rheostat.pool.on_demand import OnDemand
 from rheostat.router import Router
 
-MIB = 2**20
-WIDTH = 1024
-LIMIT = 100 * MIB
+PART = 4 * 2**20  # so large that what the rest of this process takes and frees meanwhile weighs little
+WIDTH = 2048
+LIMIT = 100 * PART
 ROW = {"a": 1.0, "b": 0.0}
 LABELS = "['no', 'yes']"
 NAMES = ("a", "b", "c", "d")
 
 
-def write_model(path: Path, answer: int, mib: int = 8) -> None:
-    """Write a model whose weights fill `mib` MiB and which always says the label of number `answer`."""
-    chance = np.random.default_rng(answer + mib)
-    sides = [(2, WIDTH), *[(WIDTH, WIDTH)] * (mib // 4), (WIDTH, 2)]
+def write_model(path: Path, answer: int, parts: int = 8) -> None:
+    """Write a model whose weights fill `parts` times 4 MiB and which always says the label of number `answer`."""
+    chance = np.random.default_rng(answer + parts)
+    sides = [(2, WIDTH), *[(WIDTH, WIDTH)] * (parts // 4), (WIDTH, 2)]
     weights = [
         numpy_helper.from_array(chance.random(each, dtype=np.float32) / WIDTH, f"w{n}") for n, each in enumerate(sides)
     ]
@@ -61,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
 
 
 class Place:
-    """A folder with four models of 8 MiB and a small one, and a container of 100 MiB of which 55 are in use besides."""
+    """A folder with four models of 8 parts and a small one, and a container of 100 parts of which 55 are in use besides."""
 
     def __init__(self, folder: Path, files: dict[int, bytes]) -> None:
         self.folder = folder
@@ -126,7 +126,7 @@ def place(tmp_path: Path, files: dict[int, bytes], monkeypatch: pytest.MonkeyPat
 def run(place: Place, check: Callable[[Router], Coroutine[Any, Any, None]], **config: str) -> None:
     async def opened() -> None:
         router = await Router.open(place.config(**config))
-        place.begin(55 * MIB)
+        place.begin(55 * PART)
         try:
             await check(router)
         finally:
@@ -178,8 +178,8 @@ def test_many_first_requests_load_a_model_once_and_all_are_answered(place: Place
 def test_the_size_is_measured_and_who_was_used_longest_ago_goes(place: Place) -> None:
     async def check(router: Router) -> None:
         sizes = [guest(router, name).holding.bytes for name in NAMES]
-        assert all(7 * MIB < size < 16 * MIB for size in sizes), sizes
-        for name in ("a", "b", "c", "a"):  # 55 + 3 * 8 of 100 MiB, and 85 is the high mark
+        assert all(7 * PART < size < 16 * PART for size in sizes), sizes
+        for name in ("a", "b", "c", "a"):  # 55 + 3 * 8 of 100 parts, and 85 is the high mark
             label(await ask(router, name))
         assert loaded(router) == ["a", "b", "c"]
         assert label(await ask(router, "d")) == "yes"
@@ -194,7 +194,7 @@ def test_the_size_is_measured_and_who_was_used_longest_ago_goes(place: Place) ->
 
 def test_traffic_over_more_models_than_fit_is_all_answered(place: Place) -> None:
     async def check(router: Router) -> None:
-        place.others = 66 * MIB  # all four fit at no time, whatever else this process frees or takes meanwhile
+        place.others = 66 * PART  # all four fit at no time, whatever else this process frees or takes meanwhile
         wanted = {name: ("no", "yes")[number % 2] for number, name in enumerate(NAMES)}
 
         async def client(number: int) -> None:
@@ -218,7 +218,7 @@ def test_a_pinned_model_stays_whatever_is_asked(place: Place) -> None:
             label(await ask(router, name))
         assert "a" in loaded(router)
         assert guest(router, "a").tally.evictions == 0
-        place.others = 95 * MIB  # something else fills the container
+        place.others = 95 * PART  # something else fills the container
         guest(router, "a").residency.relieve()
         assert loaded(router) == ["a"]
 
@@ -227,7 +227,7 @@ def test_a_pinned_model_stays_whatever_is_asked(place: Place) -> None:
 
 def test_who_finds_no_room_is_stood_in_for(place: Place) -> None:
     async def check(router: Router) -> None:
-        place.others = 95 * MIB
+        place.others = 95 * PART
         served = await asyncio.gather(*(ask(router, "b") for _ in range(20)))
         assert {label(each) for each in served} == {"no"}
         assert {(each.record.level, each.record.selected_model) for each in served} == {(3, "light")}
@@ -382,7 +382,7 @@ def test_memory_is_back_when_the_router_is_closed(place: Place) -> None:
         return memory.process_bytes()
 
     seen = [once() for _ in range(4)]
-    assert max(seen[1:]) - seen[0] < 6 * MIB, [each // MIB for each in seen]  # a model that stayed would be 8
+    assert max(seen[1:]) - seen[0] < 6 * PART, [each // PART for each in seen]  # a model that stayed would be 8
 
 
 @pytest.fixture

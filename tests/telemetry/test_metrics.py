@@ -89,7 +89,7 @@ def test_events_and_gauges(metrics):
     assert page["rheostat_holds", ()] == 7
     assert page["rheostat_records_dropped_total", (("reason", "queue_full"),)] == 5
     assert not [key for key in page if key[0] == "rheostat_queue"]
-    with pytest.raises(ValueError, match="known: rheostat_breaker_state"):
+    with pytest.raises(ValueError, match="known: rheostat_alerts, rheostat_breaker_state"):
         metrics.gauge("rheostat_typo", dict)
 
 
