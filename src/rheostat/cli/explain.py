@@ -23,14 +23,14 @@ def explain(
     config: Annotated[
         str, typer.Option(help="The config that says where records are, without --records.")
     ] = "rheostat.yaml",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record itself.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record, and its explanation as data.")] = False,
 ) -> None:
     """Tell how one request was decided: signals, rules, scores against thresholds, attempts, fallback, cost.
 
     Example: `rheostat explain --last`, or `rheostat explain 0192f0c1-... --records records.sqlite`
     """
     from rheostat.errors import NotFound
-    from rheostat.telemetry.telling import tell
+    from rheostat.telemetry.explanation import explain as explained
 
     if (request_id is None) != last:
         raise typer.BadParameter("name a request id, or --last for the latest request (not both)")
@@ -38,10 +38,11 @@ def explain(
     record, feedback = _from_lines(place, request_id) if _is_lines(place) else _from_sqlite(place, request_id)
     if record is None:
         raise NotFound(f"{place} has no request {request_id!r}" if request_id else f"{place} has no request yet")
+    explanation = explained(record, feedback)
     if as_json:
-        say_json({"record": record, "feedback": feedback})
+        say_json({"explanation": explanation, "record": record, "feedback": feedback})
         return
-    for line in tell(record, feedback):
+    for line in explanation.text:
         say(line)
 
 
