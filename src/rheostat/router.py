@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import uuid_utils
@@ -25,12 +24,14 @@ from rheostat.engine.prober import Prober
 from rheostat.engine.stream import Outlet, Stream
 from rheostat.errors import BadRequest, ConfigError, NotFound, RheostatError
 from rheostat.gauges import register_gauges
+from rheostat.recorded import recorded
 from rheostat.resilience.holds import Holds
 from rheostat.results.result import Result
 from rheostat.spent import remember_spent
-from rheostat.telemetry import Masker, Metrics, Recorder, SqliteReader
+from rheostat.telemetry import Masker, Metrics, Recorder
 from rheostat.types import Feedback, Request, RouteRecord, text_of
 from rheostat.types.priority import Priority
+from rheostat.versioning import Versioning, open_store, pinned
 from rheostat.watch import Watch
 
 _log = logging.getLogger("rheostat.router")
@@ -65,6 +66,7 @@ class Router:
         self._relief: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self.completing: Completing | None = None
+        self.versioning: Versioning | None = None
         if results.path is not None:
             self.completing = Completing(wiring.loaded, clock, masker, lambda: self._wiring, self.request, self.serve)
         self.conversing = open_conversing(wiring.loaded, clock, masker, lambda: self.plan, self.engine, self.serve)
@@ -80,8 +82,15 @@ class Router:
             ConfigError: with every mistake that was found.
             StoreError: a record file cannot be used.
         """
-        router = await cls.start(load_config(path), clock=clock, masker=masker)
+        file, clock, masker = load_config(path), clock or SystemClock(), masker if masker is not None else Masker()
+        masker.add(file.secrets)
+        store = open_store(file, clock, masker)
+        loaded = file if store is None else await pinned(store, file)
+        router = await cls.start(loaded, clock=clock, masker=masker)
         router._path = path
+        if store is not None:
+            router.versioning = Versioning(store, path, clock, router._reloading, lambda: router.loaded, router._take_up)
+            await router.versioning.start(file)
         return router
 
     @classmethod
@@ -121,6 +130,12 @@ class Router:
     def loaded(self) -> Loaded:
         """The config now in force, with where it came from."""
         return self._wiring.loaded
+
+    @property
+    def file_version(self) -> str:
+        """The version of what was read from the config's file last, served or not."""
+        pin = self.versioning.pin if self.versioning is not None else None
+        return self._wiring.loaded.version if pin is None else pin.instead_of
 
     @property
     def plan(self) -> Plan:
@@ -278,38 +293,46 @@ class Router:
         began with. Returns False, with the reason in `last_error`, log and metrics, when the old config stays.
         """
         async with self._reloading:
+            versioning, before = self.versioning, self._wiring.loaded.version
             try:
                 loaded = await asyncio.to_thread(load_config, self._path) if source is None else source
                 if isinstance(loaded, ConfigError):
                     raise loaded
-                if unchanged(loaded, self._wiring):
-                    self.last_error = None
-                    return True
-                check_fixed(loaded, self._wiring.loaded)
-                fresh = await build(loaded, self._wiring)
+                if versioning is not None:
+                    versioning.check(loaded)
+                await self._take_up(loaded)
             except RheostatError as error:
                 self.last_error = self.masker.mask(str(error))
                 self.last_error_wall = self.clock.wall()
                 self.metrics.count_reload("failed")
                 _log.error("config refused, the old one stays: %s", self.last_error)
                 return False
-            old, self._wiring = self._wiring, fresh
-            for name, model in fresh.plan.pool.models.items():
-                before = old.plan.pool.models.get(name, model)
-                if before is not model:
-                    model.switched(before, self.clock.monotonic())
-            self.prober.follow(fresh.plan.pool.models.values())
-            self._watch_memory()
-            self.masker.add(loaded.secrets)
-            self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
-            self.reloads += 1
-            self.last_error = None
-            self.metrics.count_reload("ok")
-            _log.info("config %s is in force", loaded.version)
-            self._retired[id(old)] = old
-            if not self._users.get(id(old)):
-                await self._close_retired(id(old))
+            if versioning is not None:
+                await versioning.took(loaded, before)
             return True
+
+    async def _take_up(self, loaded: Loaded) -> None:
+        """Change to another config, whole or not at all; the lock of reloads is held."""
+        self.last_error = None
+        if unchanged(loaded, self._wiring):
+            return
+        check_fixed(loaded, self._wiring.loaded)
+        fresh = await build(loaded, self._wiring)
+        old, self._wiring = self._wiring, fresh
+        for name, model in fresh.plan.pool.models.items():
+            before = old.plan.pool.models.get(name, model)
+            if before is not model:
+                model.switched(before, self.clock.monotonic())
+        self.prober.follow(fresh.plan.pool.models.values())
+        self._watch_memory()
+        self.masker.add(loaded.secrets)
+        self.metrics.allow(models=tuple(loaded.config.models), routes=tuple(loaded.config.routes))
+        self.reloads += 1
+        self.metrics.count_reload("ok")
+        _log.info("config %s is in force", loaded.version)
+        self._retired[id(old)] = old
+        if not self._users.get(id(old)):
+            await self._close_retired(id(old))
 
     async def _close_retired(self, key: int) -> None:
         wiring = self._retired.pop(key)
@@ -327,18 +350,7 @@ class Router:
         Raises:
             NotFound: no such record, or no SQLite sink is configured.
         """
-        loaded = self._wiring.loaded
-        if loaded.config.records.sqlite is None:
-            raise NotFound("records are looked up in SQLite; set `records.sqlite`")
-        self.recorder.flush(1.0)
-        reader = SqliteReader(Path(loaded.base) / loaded.config.records.sqlite)
-        try:
-            found = reader.get(request_id)
-        finally:
-            reader.close()
-        if found is None:
-            raise NotFound(f"no record {request_id[:80]!r}")
-        return found
+        return recorded(self._wiring.loaded, self.recorder, request_id)[0]
 
     def status(self) -> dict[str, Any]:
         """Say what runs: config version, last refusal, every model's state, the recorder's."""
@@ -356,6 +368,7 @@ class Router:
             "models": models,
             "cache": self.caching.status(),
             "sessions": self.conversing.status() if self.conversing is not None else None,
+            "versions": self.versioning.status() if self.versioning is not None else None,
             "results": self.completing.later.status() if self.completing is not None else None,
             "recorder": self.recorder.stats(),
         }
@@ -378,6 +391,8 @@ class Router:
             await model.aclose()
         if self.conversing is not None:
             await self.conversing.aclose()
+        if self.versioning is not None:
+            await self.versioning.aclose()
         if self.caching.shared is not None:
             await self.caching.shared.aclose()
         await asyncio.to_thread(self.recorder.close)

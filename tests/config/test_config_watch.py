@@ -140,10 +140,10 @@ def test_a_change_before_the_watch_began_is_not_lost(tmp_path: pathlib.Path) -> 
         path = tmp_path / "config.yaml"
         path.write_text(text(1))
         running = load_config(str(path), {}, PARTS)
-        async with watching(path, since=running) as heard:
+        async with watching(path, since=running.version) as heard:
             assert heard.empty()
         path.write_text(text(2))
-        async with watching(path, since=running) as heard:
+        async with watching(path, since=running.version) as heard:
             assert (await good(heard)).config.models["a"].cost == 2
 
     asyncio.run(scene())
@@ -197,6 +197,6 @@ def test_what_the_listener_raises_ends_the_watch(tmp_path: pathlib.Path) -> None
             raise RuntimeError("the listener's own")
 
         with pytest.raises(RuntimeError, match="the listener's own"):
-            await asyncio.wait_for(watch(str(path), listener, since=running, parts=PARTS), PATIENCE_S)
+            await asyncio.wait_for(watch(str(path), listener, since=running.version, parts=PARTS), PATIENCE_S)
 
     asyncio.run(scene())

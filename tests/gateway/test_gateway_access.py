@@ -163,3 +163,17 @@ def test_a_record_is_found_by_its_id(gateway: ServerHandle) -> None:
     for path in ("../../etc/passwd", "%2e%2e%2fetc%2fpasswd", "a%00b", "%22%20OR%201=1"):
         assert ask(url, f"/admin/records/{path}", headers=secret).status == 404
     assert json.loads(json.dumps(record))["input"]["length"] == 8
+
+
+def test_a_request_is_explained_to_who_has_the_secret(gateway: ServerHandle) -> None:
+    url, secret = gateway.admin_url or "", {"authorization": f"Bearer {SECRET}"}
+    made = ask(gateway.url, body={"data": "explain me?"}).json["request_id"]
+    assert ask(url, f"/admin/explain/{made}").status == 401
+    assert ask(url, f"/admin/explain/{made}", headers=secret, method="POST").status == 404
+    assert ask(url, "/admin/explain/nobody%2F..", headers=secret).status == 404
+    found = ask(url, f"/admin/explain/{made}", headers=secret).json
+    assert (found["record"]["id"], found["explanation"]["id"], found["feedback"]) == (made, made, [])
+    stations = found["explanation"]["stations"]
+    assert [each["kind"] for each in stations if each["kind"] in ("arrived", "ended")] == ["arrived", "ended"]
+    assert {each["model"] for each in stations if each["kind"] == "call"} == {"fast", "large"}
+    assert found["explanation"]["text"][0].startswith(f"request {made} on 20")

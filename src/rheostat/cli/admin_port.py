@@ -22,8 +22,8 @@ def address(settings: AdminSettings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
-def asked(method: str, url: str, settings: AdminSettings) -> Any:
-    """Ask the admin port.
+def asked(method: str, url: str, settings: AdminSettings, body: Any = None) -> Any:
+    """Ask the admin port; `body` goes along as JSON.
 
     Raises:
         NotFound, Unauthorized: it said so.
@@ -38,7 +38,10 @@ def asked(method: str, url: str, settings: AdminSettings) -> Any:
 
     if settings.secret is None:
         raise RheostatError("the config has no `admin.secret`, so its gateway has no admin port")
-    request = Request(url, method=method, headers={"authorization": f"Bearer {settings.secret}"})
+    headers = {"authorization": f"Bearer {settings.secret}"}
+    if body is not None:
+        headers["content-type"] = "application/json"
+    request = Request(url, None if body is None else msgspec.json.encode(body), headers, method=method)
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read())

@@ -32,11 +32,13 @@ from rheostat.cli.sessions import sessions
 from rheostat.cli.train import app as train_app
 from rheostat.cli.tune import tune
 from rheostat.cli.version import version
+from rheostat.cli.versions import diff, rollback, versions
 from rheostat.cli.weights import app as weights_app
 
 PANELS = (
     ("Start", (init, check, demo)),
     ("Serve", (serve, predict, models, sessions, alerts, explain, consistency, review)),
+    ("Change", (versions, diff, rollback)),
     ("Decide from data", (evaluate, profile, advise, calibrate, tune, retune, report, experiment, replay, curve, ope)),
     ("Make smaller models", (distil, quantize)),
     ("About", (version,)),

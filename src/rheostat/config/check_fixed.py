@@ -5,7 +5,7 @@ from __future__ import annotations
 from rheostat.config.load import Loaded
 from rheostat.errors import ConfigError, Problem
 
-_FIXED = ("records", "admin", "holds", "cache", "sessions", "results", "memory", "watch")
+_FIXED = ("records", "admin", "holds", "cache", "sessions", "results", "memory", "watch", "versions")
 _FIXED_OF_SERVER = ("host", "port", "grpc_port")
 
 

@@ -32,6 +32,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     `version` names the content of the file and its policy files (12 hex digits). `policies` and `policy_versions` are by
     route: a policy file's version, or a hash of what stands in the config. `secrets` are texts that no output may show.
     `files` are all files that were read, `lines` the line of every setting, `warnings` what works but may not be meant.
+    `sources` is what was in the files: the config's own under the empty name, policy files by their name as written.
     """
 
     config: Config
@@ -45,6 +46,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     lines: Mapping[str, int] = {}
     warnings: tuple[Problem, ...] = ()
+    sources: Mapping[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"Loaded({self.path!r}, version={self.version!r})"
@@ -68,27 +70,32 @@ class Reading(Struct, frozen=True):
     content: str
 
 
-def load_config(path: str, env: Mapping[str, str] | None = None, parts: Parts | None = None) -> Loaded:
+def load_config(
+    path: str, env: Mapping[str, str] | None = None, parts: Parts | None = None, kept: Mapping[str, bytes] | None = None
+) -> Loaded:
     """Read and check one config file.
 
     Args:
         path: the YAML file; relative paths in it start from its folder.
         env: what `${NAME}` is taken from; default: the process's environment.
         parts: the backends, scorers and text features to choose from; default: those that come with the package.
+        kept: what was in the files of an earlier version (`Loaded.sources`), to read that instead of the files.
 
     Raises:
         ConfigError: with every problem found, in file order.
     """
-    reading = read_config(path, env, parts)
+    reading = read_config(path, env, parts, kept)
     if reading.loaded is None:
         raise reading.error or ConfigError([Problem("", None, "cannot be read")], path)
     return reading.loaded
 
 
-def read_config(path: str, env: Mapping[str, str] | None = None, parts: Parts | None = None) -> Reading:
+def read_config(
+    path: str, env: Mapping[str, str] | None = None, parts: Parts | None = None, kept: Mapping[str, bytes] | None = None
+) -> Reading:
     """Like load_config, but with the error as a value, and with the files that were looked at."""
     try:
-        blob = read_bytes(path)
+        blob = read_bytes(path) if kept is None else kept[""]
         text = blob.decode("utf-8-sig")
     except OSError as error:
         return _failed(path, [Problem("", None, f"cannot be read: {error.strerror or error}")])
@@ -102,7 +109,7 @@ def read_config(path: str, env: Mapping[str, str] | None = None, parts: Parts | 
         wrong = f"expected a mapping with models and routes, got {root.shown()}" if root is not None else ""
         return _failed(path, document.problems or [Problem("", 1, wrong)], blob)
     known = parts or Parts.builtin()
-    reader = PolicyReader(base)
+    reader = PolicyReader(base, kept)
     special = {
         Policy: reader.read,
         Rule: reader.read_rule,
@@ -133,6 +140,7 @@ def read_config(path: str, env: Mapping[str, str] | None = None, parts: Parts | 
         files=files,
         lines=decoder.lines,
         warnings=tuple(in_order(warnings)),
+        sources={"": blob, **reader.files},
     )
     return Reading(loaded, None, files, content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rheostat.config.decode import BAD, Decoder
@@ -37,11 +37,13 @@ class Pin(NamedTuple):
 
 class PolicyReader:
     """Reads policies below one file. `references`, `pins` and `named` (policies with a memory: kind, name, place) are what
-    is to be checked against the rest of the config; `files` are the policy files that were read, by their name as written.
+    is to be checked against the rest of the config; `files` are the policy files that were read, by their name as written:
+    those below `base`, or those that were `kept`.
     """
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, kept: Mapping[str, bytes] | None = None) -> None:
         self.base = base
+        self._kept = kept
         self.references: list[Reference] = []
         self.pins: list[Pin] = []
         self.named: list[Reference] = []
@@ -116,7 +118,9 @@ class PolicyReader:
         if self._within:
             return decoder.problem(path, node.line, "a policy file cannot name another policy file")
         try:
-            blob = read_bytes(pathlib.Path(self.base, name))
+            blob = self._kept[name] if self._kept is not None else read_bytes(pathlib.Path(self.base, name))
+        except KeyError:
+            return decoder.problem(path, node.line, f"{name} was not kept with this version")
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             self.files[name] = b""
             return decoder.problem(path, node.line, f"{name} cannot be read: {getattr(error, 'strerror', None) or error}")

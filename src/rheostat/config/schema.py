@@ -17,6 +17,7 @@ from rheostat.sessions.settings import RouteSession, SessionSettings
 from rheostat.signals.base import ScorerSettings
 from rheostat.types.duration import Duration
 from rheostat.types.priority import Priority
+from rheostat.versions.settings import VersionSettings
 from rheostat.watch.settings import WatchSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -148,3 +149,4 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     health: EjectionSettings = EjectionSettings()
     memory: MemorySettings = MemorySettings()
     watch: WatchSettings | None = None
+    versions: VersionSettings | None = None

@@ -25,7 +25,7 @@ async def watch(
     path: str,
     on_change: Callable[[Loaded | ConfigError], Awaitable[None]],
     *,
-    since: Loaded | None = None,
+    since: str | None = None,
     env: Mapping[str, str] | None = None,
     parts: Parts | None = None,
     settle_s: float = SETTLE_S,
@@ -39,15 +39,14 @@ async def watch(
     Args:
         path: the config file.
         on_change: gets the new config, or why it cannot be used. What it raises ends the watch.
-        since: the config that is running; a change made after it was read is reported at once. Default: the file as it
-            is now.
+        since: the version that was read; a change made after that is reported at once. Default: the file as it is now.
         env, parts: as for load_config.
         settle_s: seconds without a change before files are read.
     """
     # it tells of every write in the folder; where the log itself lies there, each line would bring the next
     logging.getLogger("watchfiles.main").setLevel(logging.WARNING)
     reading = await asyncio.to_thread(read_config, path, env, parts)
-    if since is not None and not reading.content.startswith(since.version):
+    if since is not None and not reading.content.startswith(since):
         await on_change(_outcome(reading))
     while True:
         async with contextlib.aclosing(_stirrings(reading.files)) as stirrings:

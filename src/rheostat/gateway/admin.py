@@ -13,8 +13,10 @@ import msgspec
 
 from rheostat.errors import NotFound, RheostatError, Unauthorized
 from rheostat.gateway.admin_alerts import ALERTS, AlertPages
+from rheostat.gateway.admin_explain import EXPLAIN, explain_page
 from rheostat.gateway.admin_models import MODELS, ModelPages
 from rheostat.gateway.admin_sessions import SESSIONS, SessionPages
+from rheostat.gateway.admin_versions import ROLLBACK, VERSIONS, VersionPages
 from rheostat.gateway.answer import Send, encoded, send_error, send_page
 from rheostat.gateway.body import Receive
 from rheostat.gateway.headers import read_headers, request_id
@@ -52,13 +54,14 @@ class AdminApp:
         self._models = ModelPages(router)
         self._alerts = AlertPages(router)
         self._sessions = SessionPages(router)
+        self._versions = VersionPages(router)
         self._pages: Mapping[tuple[str, str], Callable[[], Awaitable[Any]]] = {
             ("GET", "/admin/status"): self._status,
             ("GET", "/admin/config"): self._config,
             ("POST", "/admin/reload"): self._reload,
         }
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one ASGI connection."""
         if scope["type"] != "http":
             raise RuntimeError(f"the admin pages speak http only, not {scope['type']}")
@@ -72,6 +75,11 @@ class AdminApp:
             method, path = scope["method"], scope["path"]
             if path == SESSIONS or path.startswith(f"{SESSIONS}/"):
                 status, answer = await self._sessions.page(method, scope["raw_path"].partition(b"?")[0].decode("ascii"))
+            elif path.startswith(EXPLAIN):
+                raw_path = scope["raw_path"].partition(b"?")[0].decode("ascii")
+                status, answer = await asyncio.to_thread(explain_page, self._router, method, raw_path)
+            elif path in (ROLLBACK, VERSIONS) or path.startswith(f"{VERSIONS}/"):
+                status, answer = await self._versions.page(method, path, found, receive)
             else:
                 status, answer = await self._page(method, path)
             headers = [(b"x-rheostat-request-id", known_id.encode())]

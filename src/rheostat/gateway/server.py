@@ -255,4 +255,4 @@ async def _watch(config_path: str, router: Router) -> None:
         except Exception:  # watching goes on, whatever one file did
             _log.exception("the config could not be taken up")
 
-    await watch(config_path, take_up, since=router.loaded)  # a change made while the models loaded is not lost
+    await watch(config_path, take_up, since=router.file_version)  # a change made while the models loaded is not lost

@@ -1,0 +1,1 @@
+"""Every config that ever served, who changed it and why, and which one serves instead of the file."""
